@@ -1,0 +1,73 @@
+"""sparsevae: sparse, interpretable codes from deep generative models.
+
+>>> import sparsevae as sv
+>>> est = sv.VSC(n_components=64, alpha=0.1)
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from sparsevae import data
+    from sparsevae.distributions import SpikeSlab
+    from sparsevae.estimator import SparseCoder, load
+    from sparsevae.models import VAE, VSC, BetaVAE
+    from sparsevae.schedules import Constant, Cosine, Cyclical, Linear, Step
+    from sparsevae.storage import StorageError
+    from sparsevae.training import DivergenceError, History, SparsityWarning, Training
+
+_WHERE = {
+    "data": "sparsevae.data",
+    "SpikeSlab": "sparsevae.distributions",
+    "SparseCoder": "sparsevae.estimator",
+    "load": "sparsevae.estimator",
+    "VAE": "sparsevae.models",
+    "BetaVAE": "sparsevae.models",
+    "VSC": "sparsevae.models",
+    "Constant": "sparsevae.schedules",
+    "Cosine": "sparsevae.schedules",
+    "Cyclical": "sparsevae.schedules",
+    "Linear": "sparsevae.schedules",
+    "Step": "sparsevae.schedules",
+    "StorageError": "sparsevae.storage",
+    "DivergenceError": "sparsevae.training",
+    "History": "sparsevae.training",
+    "SparsityWarning": "sparsevae.training",
+    "Training": "sparsevae.training",
+}
+
+__all__ = [
+    "VAE",
+    "VSC",
+    "BetaVAE",
+    "Constant",
+    "Cosine",
+    "Cyclical",
+    "DivergenceError",
+    "History",
+    "Linear",
+    "SparseCoder",
+    "SparsityWarning",
+    "SpikeSlab",
+    "Step",
+    "StorageError",
+    "Training",
+    "data",
+    "load",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Public names are imported when first used, so `import sparsevae` stays light."""
+    if name not in _WHERE:
+        raise AttributeError(f"module 'sparsevae' has no attribute {name!r}")
+    module = importlib.import_module(_WHERE[name])
+    return module if name == "data" else getattr(module, name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

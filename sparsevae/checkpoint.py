@@ -1,0 +1,99 @@
+"""Checkpoints: everything that makes a resumed run end with the same bytes.
+
+A checkpoint is one atomic file in the run folder: weights, optimiser, running sums, best weights, the last good
+state to roll back to, and the position in the run. Noise and data order are functions of (seed, step), so the step
+is all the random state there is. Next to it `history.jsonl` grows; on resume it is cut back to the checkpoint.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from torch import Tensor
+
+from sparsevae import storage
+
+__all__ = ["RunFolder", "State"]
+
+
+class State(NamedTuple):
+    """A point in a run: tensors by name, and plain numbers (step, rate factor, patience, ...)."""
+
+    tensors: dict[str, Tensor]
+    meta: dict[str, Any]
+
+
+class RunFolder:
+    """The folder of one run: `checkpoint.safetensors` and `history.jsonl`.
+
+    `signature` says what run this is (constructor and data); resuming another one is refused.
+    """
+
+    def __init__(self, path: str | Path, signature: dict[str, Any]) -> None:
+        self.path = Path(path)
+        self.signature = signature
+        self.checkpoint = self.path / "checkpoint.safetensors"
+        self.history = self.path / "history.jsonl"
+
+    def open(self, resume: bool) -> tuple[State, State, list[dict[str, Any]]] | None:
+        """The saved (state, roll-back state, history), or None where a run begins."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        if not self.checkpoint.exists():
+            self.history.unlink(missing_ok=True)
+            return None
+        if not resume:
+            raise FileExistsError(
+                f"{self.path} already holds a run. Continue it with resume=True (--resume), or choose another folder."
+            )
+        tensors, meta = storage.load_state(self.checkpoint)
+        self._same_run(meta["signature"])
+        state = State(_part(tensors, "now."), meta["now"])
+        good = State(_part(tensors, "good."), meta["good"]) if meta["good"] else state
+        rows = self._read_history(state.meta["step"])
+        storage.write_file(self.history, _lines(rows))
+        return state, good, rows
+
+    def _same_run(self, saved: dict[str, Any]) -> None:
+        # Both sides as JSON gives them back, so that equal settings compare equal.
+        mine = json.loads(json.dumps(self.signature))
+        changed = [k for k in sorted(saved.keys() | mine.keys()) if saved.get(k) != mine.get(k)]
+        if changed:
+            detail = "; ".join(f"{k}: {saved.get(k)!r} then, {mine.get(k)!r} now" for k in changed)
+            raise ValueError(
+                f"{self.path} holds a different run ({detail}). Resume with the same settings and data, or choose "
+                "another folder."
+            )
+
+    def _read_history(self, step: int) -> list[dict[str, Any]]:
+        rows = []
+        for line in self.history.read_text().splitlines() if self.history.exists() else []:
+            try:
+                row = json.loads(line)
+            except json.JSONDecodeError:  # a line cut short by a kill; it lies beyond the checkpoint
+                break
+            if row["step"] <= step:
+                rows.append(row)
+        return rows
+
+    def append(self, row: dict[str, Any]) -> None:
+        with self.history.open("ab") as file:
+            file.write(_lines([row]))
+
+    def save(self, state: State, good: State) -> None:
+        """Write the checkpoint; the roll-back state takes room only where it differs."""
+        same = good.meta["step"] == state.meta["step"]
+        tensors = {f"now.{k}": v for k, v in state.tensors.items()}
+        if not same:
+            tensors |= {f"good.{k}": v for k, v in good.tensors.items()}
+        meta = {"signature": self.signature, "now": state.meta, "good": None if same else good.meta}
+        storage.save_state(self.checkpoint, tensors, meta)
+
+
+def _part(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    return {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
+
+
+def _lines(rows: list[dict[str, Any]]) -> bytes:
+    return "".join(json.dumps(row) + "\n" for row in rows).encode()

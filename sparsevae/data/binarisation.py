@@ -1,0 +1,83 @@
+"""Grey pixels to zeros and ones."""
+
+from typing import Literal
+
+import numpy as np
+
+BLOCK = 4096  # rows drawn at a time, so that the noise stays small beside the data
+
+
+def binarise(
+    X: np.ndarray,
+    *,
+    method: Literal["static"] = "static",
+    threshold: float | None = None,
+    seed: int = 0,
+) -> np.ndarray:
+    """Turn grey intensities into zeros and ones, once and for all.
+
+    Each pixel is drawn once, x ~ Bernoulli(intensity); or, with a threshold, x is 1 where the intensity is
+    above it. A Bernoulli score is a log-likelihood, and its bound a bound, only on data that are zeros and
+    ones; on grey pixels it is a cross-entropy. So a published number should say which binarisation it
+    belongs to. Drawing the training pixels anew at every step (dynamic binarisation) happens inside the
+    training loop: ``Training(binarise=True)``.
+
+    Parameters
+    ----------
+    X : array of any shape
+        uint8 is divided by 255, unless it holds only 0 and 1: then it is binary already and stays as it is.
+        Floating point must lie in [0, 1].
+    method : "static"
+    threshold : float or None
+        None draws; a number in [0, 1) cuts.
+    seed : int
+        The same seed gives the same bytes; the first rows do not depend on how many rows follow.
+
+    Returns
+    -------
+    uint8 array of X's shape, zeros and ones.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> grey = np.array([[0.0, 0.4, 0.6, 1.0]])
+    >>> binarise(grey, threshold=0.5)
+    array([[0, 0, 1, 1]], dtype=uint8)
+    >>> many = binarise(np.full((10_000, 1), 51, dtype=np.uint8))  # 51 / 255 = 0.2
+    >>> bool(abs(many.mean() - 0.2) < 0.02)
+    True
+    """
+    if method != "static":
+        raise ValueError(
+            f"method must be 'static', got {method!r}: dynamic binarisation draws anew at every step, "
+            "inside the training loop; ask for it with Training(binarise=True)"
+        )
+    if threshold is not None and not 0 <= threshold < 1:
+        raise ValueError(f"threshold must be None or lie in [0, 1), got {threshold}")
+    X = np.asarray(X)
+    white = _white(X)
+    rng = np.random.default_rng(seed)
+    out = np.empty(X.shape, dtype=np.uint8)
+    # a view with at least one dimension, so that a single number works too
+    rows, drawn = np.atleast_1d(X), np.atleast_1d(out)
+    for start in range(0, len(rows), BLOCK):
+        block = rows[start : start + BLOCK]
+        cut = rng.random(block.shape, dtype=np.float32) if threshold is None else threshold
+        # u in [0, 1) < intensity: never at 0, always at 1
+        drawn[start : start + BLOCK] = block > cut * np.float32(white)
+    return out
+
+
+def _white(X: np.ndarray) -> int:
+    """The value that means intensity 1."""
+    numeric = X.dtype.kind in "biuf"
+    low, high = (X.min(), X.max()) if numeric and X.size else (0, 0)
+    if numeric and low >= 0 and high <= 1:  # NaN fails both
+        return 1
+    if X.dtype == np.uint8:
+        return 255
+    span = f" from {low} to {high}" if numeric else ""
+    raise ValueError(
+        "expected intensities: uint8 from 0 to 255, or floating point from 0 to 1; "
+        f"got {X.dtype}{span}; divide by the value that means white"
+    )

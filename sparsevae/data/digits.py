@@ -1,0 +1,46 @@
+"""Handwritten digits of 8 x 8 pixels, embedded in scikit-learn: the data set that needs no network."""
+
+import numpy as np
+
+from .dataset import Dataset
+
+ABOUT = (
+    "1,797 handwritten digits of 8 x 8 grey pixels in 10 classes: the test part of UCI's Optical Recognition "
+    "of Handwritten Digits (Alpaydin and Kaynak), as shipped inside scikit-learn."
+)
+
+
+def make(*, test_fraction: float = 0.2, seed: int = 0) -> Dataset:
+    """Load the digits, split at random but in equal proportions of the ten classes.
+
+    Parameters
+    ----------
+    test_fraction : float in [0, 1)
+        Part of each class, rounded, that goes to the test set.
+    seed : int
+        The same seed gives the same split.
+
+    Returns
+    -------
+    Dataset with X of shape (n, 64), uint8: scikit-learn's 17 grey levels v become round(255 v / 16).
+    """
+    if not 0 <= test_fraction < 1:
+        raise ValueError(f"test_fraction must be at least 0 and below 1, got {test_fraction}")
+    from sklearn.datasets import load_digits
+
+    levels, labels = load_digits(return_X_y=True)
+    pixels = np.rint(levels * (255 / 16)).astype(np.uint8)
+    rng = np.random.default_rng(seed)
+    test = np.zeros(len(labels), dtype=bool)
+    for label in np.unique(labels):
+        members = rng.permutation(np.flatnonzero(labels == label))
+        test[members[: round(test_fraction * len(members))]] = True
+    return Dataset(
+        "digits",
+        X=pixels[~test],
+        X_test=pixels[test] if test.any() else None,
+        y=labels[~test],
+        y_test=labels[test] if test.any() else None,
+        image_shape=(8, 8),
+        about=ABOUT,
+    )

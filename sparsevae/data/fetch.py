@@ -1,0 +1,113 @@
+"""Where a data set's files lie: $SPARSEVAE_DATA, then the cache, then the network."""
+
+import hashlib
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Collection:
+    """Files that belong together: their folder's name, their sha256, the mirrors that serve them."""
+
+    name: str
+    sha256: Mapping[str, str]
+    mirrors: tuple[str, ...]  # each followed by a file's name is an address
+
+    def fetch(self) -> dict[str, Path]:
+        """Find or download every file; file name -> path.
+
+        A file in ``$SPARSEVAE_DATA/<name>/`` is the user's own and taken as it is (its reader checks its
+        structure). A file in the cache, ``<cache>/<name>/``, must have the known sha256 and is downloaded
+        again when it has not. Nothing is left half-written.
+
+        Raises
+        ------
+        FileNotFoundError
+            If a file is in neither folder and no mirror delivers it.
+        """
+        found: dict[str, Path] = {}
+        for file in self.sha256:
+            try:
+                found[file] = self._own(file) or self._cached(file) or self._download(file)
+            except _UnreachableError as error:
+                missing = [name for name in self.sha256 if not (self._own(name) or self._cached(name))]
+                raise FileNotFoundError(self._help(missing, str(error))) from error
+        return found
+
+    def present(self) -> bool:
+        """Whether every file lies on this machine (a look at names only: no download, no checksum)."""
+        return all(any((folder / file).is_file() for folder in self.folders()) for file in self.sha256)
+
+    def where(self) -> str:
+        """In words: the folders that hold the files now, or the address they would come from."""
+        if not self.present():
+            return f"{self.mirrors[0]}, downloaded into {cache() / self.name}"
+        return ", ".join(str(f) for f in self.folders() if any((f / file).is_file() for file in self.sha256))
+
+    def folders(self) -> list[Path]:
+        """Folders searched, in order."""
+        roots = [own_root(), cache()]
+        return [root / self.name for root in roots if root is not None]
+
+    def _own(self, file: str) -> Path | None:
+        root = own_root()
+        path = root / self.name / file if root else None
+        return path if path and path.is_file() else None
+
+    def _cached(self, file: str) -> Path | None:
+        path = cache() / self.name / file
+        return path if path.is_file() and _sha256(path) == self.sha256[file] else None
+
+    def _download(self, file: str) -> Path:
+        import pooch
+
+        folder, faults = cache() / self.name, []
+        if (folder / file).is_file():
+            faults.append(f"{folder / file}: its sha256 is {_sha256(folder / file)}, not {self.sha256[file]}")
+        for mirror in self.mirrors:
+            try:
+                known = f"sha256:{self.sha256[file]}"
+                return Path(pooch.retrieve(mirror + file, known_hash=known, fname=file, path=folder))
+            except (OSError, ValueError) as error:  # no network, an HTTP error, a wrong checksum
+                faults.append(f"{mirror + file}: {error}")
+        raise _UnreachableError("\n  ".join(faults))
+
+    def _help(self, missing: list[str], faults: str) -> str:
+        unset = "" if own_root() else " (SPARSEVAE_DATA is not set)"
+        return "\n".join(
+            [
+                f"{self.name}: not on this machine, and the download failed",
+                f"wanted: {', '.join(missing)}",
+                f"looked in: {', '.join(map(str, self.folders()))}{unset}",
+                f"tried:\n  {faults}",
+                f"Put the files into {self.folders()[0]}, or set SPARSEVAE_DATA to the folder that holds "
+                f"{self.name}/, or call this once with a network. data.load('digits') needs neither.",
+            ]
+        )
+
+
+class _UnreachableError(Exception):
+    """No mirror delivered a file."""
+
+
+def own_root() -> Path | None:
+    """The user's own folder of data sets: ``$SPARSEVAE_DATA``, if set."""
+    chosen = os.environ.get("SPARSEVAE_DATA")
+    return Path(chosen).expanduser() if chosen else None
+
+
+def cache() -> Path:
+    """The folder that keeps downloads: ``$SPARSEVAE_CACHE``, or the system's own place for caches."""
+    chosen = os.environ.get("SPARSEVAE_CACHE")
+    if chosen:
+        return Path(chosen).expanduser()
+    import pooch
+
+    return Path(pooch.os_cache("sparsevae"))
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

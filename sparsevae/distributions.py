@@ -1,0 +1,220 @@
+"""Distributions the field needs and torch lacks, their divergences, and the list of pairs that mean something.
+
+Distributions at a latent site have event_shape (J,): `log_prob` and `divergence` give one number per item,
+(..., B); `unit_divergence` keeps the units apart, (..., B, J).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+from torch.distributions import Distribution, Independent, Normal, constraints, register_kl
+from torch.distributions.utils import broadcast_all
+from torch.nn.functional import logsigmoid
+
+from sparsevae.gradients import Gate, ScaledSigmoid, switch
+
+__all__ = ["SpikeSlab", "bernoulli_kl", "divergence", "logit", "normal", "normal_kl", "unit_divergence"]
+
+_HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
+_Shape = torch.Size | list[int] | tuple[int, ...]
+_SCALAR = torch.Size()
+
+
+def normal(loc: Tensor, scale: Tensor) -> Distribution:
+    """A Gaussian with independent units, event_shape (J,)."""
+    return Independent(Normal(loc, scale, validate_args=False), 1, validate_args=False)
+
+
+def logit(p_on: float) -> float:
+    """log(p/(1-p)); plus infinity for p = 1 exactly, without forming log(1-p)."""
+    if not 0 < p_on <= 1:
+        raise ValueError(f"a probability in (0, 1] is needed here, got {p_on!r}.")
+    return math.inf if p_on == 1 else math.log(p_on) - math.log1p(-p_on)
+
+
+class SpikeSlab(Distribution):
+    r"""Each unit is exactly zero with probability 1 - p_on, else Gaussian: the law of a sparse code.
+
+    .. math:: z_j \sim (1 - p_j)\,\delta_0 + p_j\,\mathcal N(\mu_j, \sigma_j^2), \qquad p_j = \mathrm{sigmoid}(a_j)
+
+    Densities are taken against the mixed measure, an atom at 0 plus Lebesgue: log_prob is log(1-p) at exactly 0
+    and log p + log N(z) elsewhere. VSC's gamma is p_on; HSVAE's and MAT's gamma is 1 - p_on.
+
+    Parameters
+    ----------
+    logits : Tensor (..., J)
+        Gate logits a. `inf` is legal and means "never off".
+    loc, scale : Tensor (..., J)
+        Mean and standard deviation of the slab.
+    gate : Gate, optional
+        How `rsample` relaxes the gate; the paper's scaled sigmoid when not given.
+    """
+
+    arg_constraints: ClassVar = {
+        "logits": constraints.independent(constraints.real, 1),
+        "loc": constraints.independent(constraints.real, 1),
+        "scale": constraints.independent(constraints.positive, 1),
+    }
+    support = constraints.real_vector
+    has_rsample = True
+    logits: Tensor
+    loc: Tensor
+    scale: Tensor
+
+    def __init__(
+        self,
+        logits: Tensor,
+        loc: Tensor,
+        scale: Tensor,
+        gate: Gate | None = None,
+        validate_args: bool | None = None,
+    ) -> None:
+        self.logits, self.loc, self.scale = broadcast_all(logits, loc, scale)
+        self.gate = gate
+        shape = self.loc.shape
+        super().__init__(shape[:-1], shape[-1:], validate_args=validate_args)
+
+    def expand(self, batch_shape: _Shape, _instance: Distribution | None = None) -> SpikeSlab:
+        shape = torch.Size(batch_shape) + self.event_shape
+        return SpikeSlab(
+            self.logits.expand(shape),
+            self.loc.expand(shape),
+            self.scale.expand(shape),
+            self.gate,
+            validate_args=False,
+        )
+
+    @property
+    def p_on(self) -> Tensor:
+        """P(unit is on), (..., J)."""
+        return torch.sigmoid(self.logits)
+
+    @property
+    def mean(self) -> Tensor:
+        return self.p_on * self.loc
+
+    @property
+    def variance(self) -> Tensor:
+        p = self.p_on
+        return p * (self.scale.square() + (1 - p) * self.loc.square())
+
+    @property
+    def mode(self) -> Tensor:
+        """The likelier state of each gate, then the slab's mode: loc where p_on > 1/2, exact zero elsewhere."""
+        return torch.where(self.logits > 0, self.loc, 0.0)
+
+    def draw(self, eps: Tensor, u: Tensor, hard: bool) -> Tensor:
+        """The draw as a function of its noise: eps ~ N(0,1) and u ~ U(0,1), both (..., J)."""
+        slab = self.loc + self.scale * eps
+        if hard:
+            return torch.where(switch(self.logits, u), slab, 0.0)
+        weight: Tensor = (self.gate or ScaledSigmoid())(self.logits, u)
+        return weight * slab
+
+    def _noise(self, sample_shape: _Shape) -> tuple[Tensor, Tensor]:
+        eps = torch.randn_like(self.loc.expand(self._extended_shape(torch.Size(sample_shape))))
+        return eps, torch.rand_like(eps).clamp_min(torch.finfo(eps.dtype).tiny)
+
+    def sample(self, sample_shape: _Shape = _SCALAR) -> Tensor:
+        """Draws with exact zeros. Uses torch's global generator; inside the library `Draw` supplies the noise."""
+        with torch.no_grad():
+            return self.draw(*self._noise(sample_shape), hard=True)
+
+    def rsample(self, sample_shape: _Shape = _SCALAR) -> Tensor:
+        """Relaxed draws, differentiable in all three parameters through the gate."""
+        return self.draw(*self._noise(sample_shape), hard=False)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        if self._validate_args:
+            self._validate_sample(value)
+        eps = (value - self.loc) / self.scale
+        slab = -0.5 * eps.square() - self.scale.log() - _HALF_LOG_2PI
+        return torch.where(value == 0, logsigmoid(-self.logits), logsigmoid(self.logits) + slab).sum(-1)
+
+    def entropy(self) -> Tensor:
+        """Entropy against the mixed measure: H(gate) + p_on H(slab), summed over units."""
+        slab = self.p_on * (self.scale.log() + 0.5 + _HALF_LOG_2PI)
+        return (-_plogp(self.logits) - _plogp(-self.logits) + slab).sum(-1)
+
+
+def _plogp(a: Tensor, b: Tensor | None = None) -> Tensor:
+    """sigmoid(a) * log sigmoid(a), or sigmoid(a) * (log sigmoid(a) - log sigmoid(b)); 0 where sigmoid(a) is 0.
+
+    Infinite logits are set aside before the logarithms, so that 0 * inf is never formed.
+    """
+    never = torch.isneginf(a)
+    a = torch.where(never, 0.0, a)
+    log_ratio = logsigmoid(a)
+    if b is not None:
+        log_ratio = log_ratio - logsigmoid(torch.where(never, 0.0, b))
+    return torch.where(never, 0.0, torch.sigmoid(a) * log_ratio)
+
+
+def bernoulli_kl(a: Tensor, b: Tensor) -> Tensor:
+    """KL(Bernoulli(sigmoid a) || Bernoulli(sigmoid b)) from logits, elementwise."""
+    return _plogp(a, b) + _plogp(-a, -b)
+
+
+def normal_kl(loc_q: Tensor, scale_q: Tensor, loc_p: Tensor, scale_p: Tensor) -> Tensor:
+    """KL of two Gaussians, elementwise: log(s_p/s_q) + (s_q^2 + (m_q - m_p)^2) / (2 s_p^2) - 1/2."""
+    ratio, shift = scale_q / scale_p, (loc_q - loc_p) / scale_p
+    return 0.5 * (ratio.square() + shift.square() - 1) - ratio.log()
+
+
+UnitKL = Callable[[Any, Any], Tensor]
+_UNIT_KL: dict[tuple[type[Distribution], type[Distribution]], UnitKL] = {}
+
+
+def _pair(q: type[Distribution], p: type[Distribution]) -> Callable[[UnitKL], UnitKL]:
+    """Declare that `q || p` means something, by its closed form per unit."""
+
+    def register(kl: UnitKL) -> UnitKL:
+        _UNIT_KL[q, p] = kl
+        return kl
+
+    return register
+
+
+@_pair(Normal, Normal)
+def _normal_normal(q: Normal, p: Normal) -> Tensor:
+    return normal_kl(q.loc, q.scale, p.loc, p.scale)
+
+
+@_pair(SpikeSlab, SpikeSlab)
+def _spike_slab(q: SpikeSlab, p: SpikeSlab) -> Tensor:
+    """p_q KL(slab_q || slab_p) + KL_B(p_q; p_p): ICLR equations 9 and 23 with erratum 2; UAI equation 9, erratum 1."""
+    return q.p_on * normal_kl(q.loc, q.scale, p.loc, p.scale) + bernoulli_kl(q.logits, p.logits)
+
+
+@register_kl(SpikeSlab, SpikeSlab)
+def _torch_spike_slab(q: SpikeSlab, p: SpikeSlab) -> Tensor:
+    return _spike_slab(q, p).sum(-1)
+
+
+def _base(d: Distribution) -> Distribution:
+    return d.base_dist if isinstance(d, Independent) else d
+
+
+def unit_divergence(q: Distribution, p: Distribution) -> Tensor:
+    """KL(q || p) of each unit, (..., B, J), in nats; a TypeError for a pair without a declared meaning."""
+    q, p = _base(q), _base(p)
+    kl = _UNIT_KL.get((type(q), type(p)))
+    if kl is None:
+        legal = sorted(b.__name__ for a, b in _UNIT_KL if a is type(q))
+        partners = ", ".join(legal) if legal else "none"
+        every = ", ".join(f"{a.__name__} || {b.__name__}" for a, b in _UNIT_KL)
+        raise TypeError(
+            f"KL({type(q).__name__} || {type(p).__name__}) is not defined here. Legal priors for a "
+            f"{type(q).__name__} posterior: {partners}. All legal pairs: {every}."
+        )
+    return kl(q, p)
+
+
+def divergence(q: Distribution, p: Distribution) -> Tensor:
+    """KL(q || p) per item, (..., B), in nats."""
+    return unit_divergence(q, p).sum(-1)

@@ -1,0 +1,544 @@
+"""SparseCoder: the scikit-learn face of every model. Validation, fit, codes, bounds, samples, save.
+
+A model is a subclass with a recipe: `posterior()`, `prior()`, `objective()` and, where it has them, `schedules()`.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import field
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple, Self
+
+import numpy as np
+import scipy.sparse
+import torch
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils.validation import check_array, check_is_fitted, validate_data
+from torch import Tensor, nn
+from torch.distributions import Distribution
+
+from sparsevae import families, storage
+from sparsevae import scaling as scalings
+from sparsevae.bounds import Bounds, bounds
+from sparsevae.distributions import SpikeSlab, unit_divergence
+from sparsevae.draw import Draw, Fresh, PerRow, mix, row_keys
+from sparsevae.model import LatentModel
+from sparsevae.networks import Linear, initialise, mlp
+from sparsevae.objectives import Objective, free_bits, kl, nll
+from sparsevae.parameters import decode, documented, encode, parameters
+from sparsevae.priors import Prior
+from sparsevae.rows import Stats, fingerprint, place, stats
+from sparsevae.schedules import Constant, Schedule
+from sparsevae.threads import threads
+from sparsevae.training import ACTIVE_NATS, History, Training, fit
+
+__all__ = ["ImportanceBound", "SparseCoder", "load"]
+
+BLOCK = 512  # rows per pass, always: matrix products round differently for other shapes
+Array = np.ndarray[Any, Any]
+
+
+class ImportanceBound(NamedTuple):
+    """Per item: the K-sample bound in nats, its standard error, and the effective number of samples."""
+
+    bound: Array
+    standard_error: Array
+    effective_samples: Array
+
+
+@parameters
+class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+    """What all estimators share. Learned attributes: `model_`, `scaling_`, `likelihood_`, `history_`."""
+
+    n_components: Annotated[int, "Number of latent units J."] = field(default=64, kw_only=False)
+    hidden: Annotated[tuple[int, ...], "Hidden layer sizes of the encoder; the decoder mirrors them."] = (400,)
+    likelihood: Annotated[str, "bernoulli, gaussian (learned variance), fixed-gaussian, or auto."] = "auto"
+    variance_floor: Annotated[float, "Least variance of likelihood='gaussian', in scaled units."] = 1e-2
+    variance: Annotated[float, "Variance of likelihood='fixed-gaussian', in scaled units."] = 0.1
+    scale: Annotated[str, "auto, standard, unit-norm or none; stored, and undone by inverse_transform."] = "auto"
+    encoder: Annotated[nn.Module | None, "Your own network, (B, D) -> (B, any width); a linear head is added."] = None
+    decoder: Annotated[nn.Module | None, "Your own network, (B, J) -> (B, any width); a linear head is added."] = None
+    training: Annotated[Training | None, "Training settings; None means Training()."] = None
+
+    # -- the recipe: what a paper's file says -------------------------------------------------------------------
+
+    def posterior(self) -> families.Family:
+        """The family of q(z|x)."""
+        raise NotImplementedError
+
+    def prior(self) -> Prior:
+        """p(z)."""
+        raise NotImplementedError
+
+    def weights(self) -> dict[str, float]:
+        """Weights of the terms; schedules may drive those named here."""
+        return {"kl_z": 1.0}
+
+    def objective(self) -> Objective:
+        """What training minimises."""
+        floor = self._training().free_bits
+        return Objective(nll, free_bits(floor) if floor else kl, weights=self.weights())
+
+    def schedules(self) -> dict[str, Schedule]:
+        """The recipe's own schedules."""
+        return {}
+
+    def check(self) -> None:
+        """Refuse constructor arguments that cannot work; subclasses add their own."""
+        if not (isinstance(self.n_components, (int, np.integer)) and self.n_components > 0):
+            raise ValueError(f"n_components must be an integer above 0, got {self.n_components!r}.")
+        if not all(isinstance(h, (int, np.integer)) and h > 0 for h in self.hidden):
+            raise ValueError(f"hidden must hold layer sizes above 0, such as (400,); got {self.hidden!r}.")
+        for name in ("encoder", "decoder"):
+            if not isinstance(getattr(self, name), (nn.Module, type(None))):
+                raise TypeError(f"{name} must be a torch.nn.Module or None, got {type(getattr(self, name)).__name__}.")
+        self._training().validate()
+
+    # -- scikit-learn -------------------------------------------------------------------------------------------
+
+    def _training(self) -> Training:
+        return Training() if self.training is None else self.training
+
+    def set_params(self, **params: Any) -> Self:
+        """Set constructor arguments; `training__steps=...` works also where training is None."""
+        if self.training is None and "training" not in params and any(k.startswith("training__") for k in params):
+            self.training = Training()
+        super().set_params(**params)
+        return self
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.transformer_tags.preserves_dtype = []
+        return tags
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "model_")
+
+    @property
+    def _n_features_out(self) -> int:
+        return int(self.n_components)
+
+    def _read(self, X: Any, *, reset: bool) -> Any:
+        """Whatever the user has -> a checked 2-d array (maybe a memory map) or CSR matrix, in its own dtype."""
+        if isinstance(X, (str, Path)):
+            from sparsevae.data import read_array
+
+            X = read_array(X).X
+        if isinstance(X, Tensor):
+            X = X.detach().cpu().numpy()
+        return validate_data(self, X, reset=reset, accept_sparse="csr", ensure_min_samples=2 if reset else 1)
+
+    # -- fit ----------------------------------------------------------------------------------------------------
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Learn the model from X: array, DataFrame, CSR matrix, tensor, memory map or path. `y` is ignored."""
+        self.check()
+        X = self._read(X, reset=True)
+        self._start(X)
+        self._train(X, self._training(), self.schedules(), None)
+        return self
+
+    def partial_fit(self, X: Any, y: Any = None) -> Self:
+        """One more pass over new data at the initial rate, all schedules at their ends; scaling stays as it is.
+
+        The first call on a new estimator settles scaling and likelihood from its X.
+        """
+        self.check()
+        settings = self._training()
+        fresh = not hasattr(self, "model_")
+        X = self._read(X, reset=fresh)
+        if fresh:
+            self._start(X)
+        else:
+            self._check_support(stats(place(X, torch.device("cpu"), resident=False)))
+        plan = {**self.schedules(), **(settings.schedules or {})}
+        ends: dict[str, Schedule] = {k: Constant(s(1 << 62, 1 << 62)) for k, s in plan.items()}
+        once = settings.get_params() | {
+            "steps": None,
+            "epochs": 1,
+            "decay": "constant",
+            "restart_optimizer": False,
+            "kl_warmup": 0,
+            "schedules": None,
+            "validation_fraction": 0.0,
+            "patience": None,
+            "folder": None,
+            "resume": False,
+            "compile": False,
+            "seed": mix(settings.seed, self.n_steps_),
+        }
+        self._train(X, Training(**once), ends, getattr(self, "_moments", None))
+        return self
+
+    def _start(self, X: Any) -> None:
+        """Settle scaling and likelihood by the data, and build the networks."""
+        settings = self._training()
+        rows = place(X, torch.device("cpu"), resident=False)
+        data = stats(rows)
+        self.scaling_ = scalings.choose(self.scale, data, X.dtype)
+        self.likelihood_ = self._choose_likelihood(data)
+        self.fingerprint_ = fingerprint(rows)
+        self.n_steps_ = 0
+        self.history_ = History()
+        self._moments: dict[str, Tensor] | None = None
+        self.model_ = self._build(self.n_features_in_)
+        self._check_support(data)
+        initialise(self.model_, torch.Generator().manual_seed(mix(settings.seed, 0)))
+        self.to(settings.torch_device())
+
+    def _scaled_levels(self, data: Stats) -> set[float]:
+        span = torch.tensor(sorted(data.levels), dtype=torch.float64)
+        if not len(span) or not isinstance(self.scaling_, scalings.Affine):
+            return set()
+        shift, scale = self.scaling_.shift.double(), self.scaling_.scale.double()
+        return set(((span[:, None] - shift) / scale).unique().tolist())
+
+    def _choose_likelihood(self, data: Stats) -> str:
+        if self.likelihood != "auto":
+            return self.likelihood
+        levels = self._scaled_levels(data)
+        binary = bool(levels) and levels <= {0.0, 1.0}
+        return "bernoulli" if binary or self._training().binarise else "gaussian"
+
+    def _check_support(self, data: Stats) -> None:
+        """A likelihood that cannot describe the data is refused before training starts."""
+        low, high = data.low, data.high
+        if isinstance(self.scaling_, scalings.Affine):
+            ends = self.scaling_(torch.tensor([[low], [high]]))
+            low, high = float(ends.min()), float(ends.max())
+        problem = self.model_.likelihood.check(low, high)
+        if problem is None and self._training().binarise and (self.likelihood_ != "bernoulli" or low < 0 or high > 1):
+            problem = f"training.binarise needs likelihood='bernoulli' and values in [0, 1], got {low:g} to {high:g}"
+        if problem:
+            raise ValueError(f"{problem} after scale={self.scale!r}. Rescale X, or use likelihood='gaussian'.")
+
+    def _build(self, n_features: int) -> LatentModel:
+        n, posterior = int(self.n_components), self.posterior()
+        likelihood = families.likelihood(self.likelihood_, variance_floor=self.variance_floor, variance=self.variance)
+        hidden = tuple(int(h) for h in self.hidden)
+        encoder = self._network("encoder", self.encoder, (n_features, *hidden), posterior.width(n))
+        decoder = self._network("decoder", self.decoder, (n, *hidden[::-1]), likelihood.width(n_features))
+        return LatentModel(encoder, posterior, decoder, likelihood, self.prior())
+
+    def _network(self, name: str, own: nn.Module | None, sizes: Sequence[int], n_out: int) -> nn.Module:
+        """A body, the user's own or an mlp, and a linear head."""
+        if own is None:
+            return mlp([*sizes, n_out])
+        body = copy.deepcopy(own).cpu().eval()
+        with torch.no_grad():
+            try:
+                out = body(torch.zeros(2, sizes[0]))
+            except Exception as error:
+                raise ValueError(f"{name} cannot take a float tensor of shape (B, {sizes[0]}): {error}") from error
+        if not isinstance(out, Tensor) or out.dim() != 2 or len(out) != 2:
+            shape = tuple(out.shape) if isinstance(out, Tensor) else type(out).__name__
+            raise ValueError(f"{name} must map (B, {sizes[0]}) to (B, width); for B = 2 it gave {shape}.")
+        return nn.Sequential(body, Linear(out.shape[1], n_out))
+
+    def _train(
+        self, X: Any, settings: Training, plan: Mapping[str, Schedule], moments: dict[str, Tensor] | None
+    ) -> None:
+        rows = place(X, self._device(), resident=True)
+        self.model_.train()
+        history = History()
+        try:
+            history, self._moments = fit(
+                self.model_,
+                self.objective().to(rows.device),
+                rows,
+                settings,
+                schedules=plan,
+                prepare=self.scaling_,
+                label=type(self).__name__,
+                signature=self._signature(),
+                moments=moments,
+                history=history,
+            )
+        finally:
+            self.model_.eval()
+            self.history_.extend(history)
+            self.n_steps_ += int(history[-1]["step"]) if history else 0
+
+    def _signature(self) -> dict[str, Any]:
+        """What a run is a function of: class, constructor, seed and data; not where it writes or what it prints."""
+        settings = encode(self._training().get_params(), "training")["dict"]
+        for free in ("folder", "resume", "verbose", "checkpoint_every"):
+            del settings[free]
+        own = {k: f"{type(getattr(self, k)).__name__}" for k in ("encoder", "decoder")}
+        return {
+            "model": type(self).__name__,
+            **self._constructor(),
+            **own,
+            **settings,
+            "data": self.fingerprint_,
+        }
+
+    # -- codes --------------------------------------------------------------------------------------------------
+
+    def _device(self) -> torch.device:
+        return self.model_.prior.loc.device
+
+    def to(self, device: str | torch.device) -> Self:
+        """Move a fitted model to a device."""
+        check_is_fitted(self)
+        self.model_.to(device)
+        self.scaling_.to(device)
+        return self
+
+    def _blocks(self, X: Any) -> Iterator[tuple[Tensor, int]]:
+        """Scaled rows in blocks of 512, the last one padded: (512, D) and how many of them count."""
+        rows = place(X, self._device(), resident=False)
+        n = rows.shape[0]
+        with threads(), torch.no_grad():
+            for start in range(0, n, BLOCK):
+                index = torch.arange(start, start + BLOCK, device=rows.device).clamp_max(n - 1)
+                yield self.scaling_(rows.take(index)), min(BLOCK, n - start)
+
+    def transform(self, X: Any, *, max_active: int | None = None) -> Any:
+        """The code of every row: the mode of q(z|x), deterministic.
+
+        Spike-and-slab models return a CSR matrix, float32, with exact zeros; `max_active` keeps at most that many
+        non-zeros a row, those whose gates are most probable. Gaussian models return a dense array of means.
+        """
+        check_is_fitted(self)
+        X = self._read(X, reset=False)
+        if max_active is not None and not (isinstance(max_active, (int, np.integer)) and max_active > 0):
+            raise ValueError(f"max_active must be an integer above 0, got {max_active!r}.")
+        codes = [self._code(self.model_.encode(x), max_active)[:n].cpu().numpy() for x, n in self._blocks(X)]
+        if not self._sparse() or self._wants_frame():
+            return np.concatenate(codes)
+        return scipy.sparse.vstack([scipy.sparse.csr_matrix(c) for c in codes], format="csr")
+
+    def _sparse(self) -> bool:
+        return isinstance(self.model_.prior(self.model_.prior.loc, self.model_.encode), SpikeSlab)
+
+    def _wants_frame(self) -> bool:
+        """set_output asked for a DataFrame, which has no sparse form."""
+        return bool(getattr(self, "_sklearn_output_config", {}).get("transform", "default") != "default")
+
+    def _code(self, q: Distribution, max_active: int | None) -> Tensor:
+        z: Tensor = q.mode
+        if max_active is None or max_active >= z.shape[-1]:
+            return z
+        if not isinstance(q, SpikeSlab):
+            raise ValueError(f"max_active needs a code with gates; {type(self).__name__} codes are dense. Use VSC.")
+        keep = torch.zeros_like(z).scatter_(-1, q.logits.topk(max_active, dim=-1).indices, 1.0)
+        return z * keep
+
+    def inverse_transform(self, Z: Any) -> Array:
+        """Decode: the mean of p(x|z) for every code, in X's own units."""
+        check_is_fitted(self)
+        Z = check_array(Z, accept_sparse="csr", dtype=np.float32, input_name="Z")
+        if Z.shape[1] != self.n_components:
+            raise ValueError(f"codes have {self.n_components} columns, one per unit; got {Z.shape[1]}.")
+        rows = place(Z, self._device(), resident=False)
+        out = []
+        with threads(), torch.no_grad():
+            for start in range(0, Z.shape[0], BLOCK):
+                index = torch.arange(start, start + BLOCK, device=rows.device).clamp_max(Z.shape[0] - 1)
+                mean = self.scaling_.inverse(self.model_.decode(rows.take(index)).mean)
+                out.append(mean[: Z.shape[0] - start].cpu().numpy())
+        return np.concatenate(out)
+
+    # -- scores -------------------------------------------------------------------------------------------------
+
+    def _bounds(self, X: Any, n_samples: int) -> Bounds:
+        """Bounds of every row, in nats of X's own units where the likelihood is a density."""
+        check_is_fitted(self)
+        X = self._read(X, reset=False)
+        if not (isinstance(n_samples, (int, np.integer)) and n_samples > 0):
+            raise ValueError(f"n_samples must be an integer above 0, got {n_samples!r}.")
+        seed = mix(self._training().seed, 4)
+        parts = []
+        for x, n in self._blocks(X):
+            problem = self.model_.likelihood.check(float(x.min()), float(x.max()))
+            if problem:
+                raise ValueError(f"{problem}; this model was fitted with likelihood={self.likelihood_!r}.")
+            parts.append([v[:n].cpu() for v in bounds(self.model_, x, int(n_samples), seed=seed)])
+        out = Bounds(*(torch.cat(v) for v in zip(*parts, strict=True)))
+        log_det = 0.0 if self.model_.likelihood.discrete else self.scaling_.log_det or 0.0
+        return out._replace(elbo=out.elbo + log_det, importance=out.importance + log_det)
+
+    def score_meaning(self, X: Any) -> str:
+        """What a score of X is: 'bound' (on log p(x)), 'cross-entropy' (grey pixels) or 'normalised-row density'."""
+        if self.scaling_.log_det is None:
+            return "normalised-row density"
+        if self.model_.likelihood.discrete:
+            binary = all(bool(((x == 0) | (x == 1)).all()) for x, _ in self._blocks(self._read(X, reset=False)))
+            return "bound" if binary else "cross-entropy"
+        return "bound"
+
+    def score_samples(self, X: Any, *, n_samples: int = 10) -> Array:
+        """Per item, nats: the ELBO with hard draws and unit weights, a true lower bound on log p(x) in the mean.
+
+        Gaussian scores are densities in X's own units. Two settings are no bounds on log p(x), and
+        `score_meaning` says so: Bernoulli on grey values is a cross-entropy, and scale="unit-norm" scores the
+        normalised row at the stated variance floor. The noise of a row depends on (seed, row) alone.
+        """
+        return self._bounds(X, n_samples).elbo.numpy()
+
+    def score(self, X: Any, y: Any = None) -> float:
+        """Mean of `score_samples`, nats per item."""
+        return float(self.score_samples(X).mean())
+
+    def importance_bound(self, X: Any, *, n_samples: int = 1000) -> ImportanceBound:
+        """The importance-weighted bound on log p(x) of every item; refused where scores are no bounds."""
+        check_is_fitted(self)
+        if (meaning := self.score_meaning(X)) != "bound":
+            raise ValueError(
+                f"scores of this model on these data are a {meaning}, not a bound on log p(x): binarise grey pixels, "
+                "or fit with scale='auto'. score_samples gives the number under its own name."
+            )
+        b = self._bounds(X, n_samples)
+        return ImportanceBound(b.importance.numpy(), b.standard_error.numpy(), b.effective_samples.numpy())
+
+    def evaluate(self, X: Any, *, caps: Sequence[int] = ()) -> dict[str, Any]:
+        """The numbers to judge a model by, on X: score (and what it is), sparsity, reconstruction, cost of caps.
+
+        Counts per row: `mode` (the code's non-zeros), `drawn` (of a hard draw) and `expected` (sum of p_on).
+        `mse` is per value in X's own units (of normalised rows for scale="unit-norm").
+        """
+        check_is_fitted(self)
+        X = self._read(X, reset=False)
+        mode, drawn, expected, n_rows = 0.0, 0.0, 0.0, X.shape[0]
+        units = torch.zeros(int(self.n_components), dtype=torch.float64, device=self._device())
+        errors = dict.fromkeys((None, *caps), 0.0)
+        for x, n in self._blocks(X):
+            q = self.model_.encode(x)
+            p = self.model_.prior(x, self.model_.encode)
+            z = Draw(PerRow(row_keys(x), mix(self._training().seed, 5)), hard=True)(q)
+            mode += float((q.mode != 0)[:n].sum())
+            drawn += float((z != 0)[:n].sum())
+            expected += float(q.p_on[:n].sum()) if isinstance(q, SpikeSlab) else float(n * self.n_components)
+            units += unit_divergence(q, p)[:n].double().sum(0)
+            target = self.scaling_.inverse(x)
+            for cap in errors:
+                mean = self.scaling_.inverse(self.model_.decode(self._code(q, cap)).mean)
+                errors[cap] += float((mean - target)[:n].double().square().sum())
+        values = n_rows * self.n_features_in_
+        score = self.score_samples(X)
+        return {
+            "rows": n_rows,
+            "score": float(score.mean()),
+            "score_standard_error": float(score.std() / math.sqrt(n_rows)),
+            "score_meaning": self.score_meaning(X),
+            **self.model_.likelihood.describe(),
+            "nonzeros_mode": mode / n_rows,
+            "nonzeros_drawn": drawn / n_rows,
+            "nonzeros_expected": expected / n_rows,
+            "active_units": int((units / n_rows > ACTIVE_NATS).sum()),
+            "n_components": int(self.n_components),
+            "kl": float(units.sum() / n_rows),
+            "mse": errors[None] / values,
+            "caps": {int(cap): errors[cap] / values for cap in caps},
+        }
+
+    # -- samples ------------------------------------------------------------------------------------------------
+
+    def _decode(self, z: Tensor, draw: Draw, noise: bool) -> Array:
+        with threads(), torch.no_grad():
+            p = self.model_.decode(z)
+            return self.scaling_.inverse(draw(p) if noise else p.mean).cpu().numpy()
+
+    def _fresh(self, seed: int) -> Draw:
+        return Draw(Fresh(torch.Generator(self._device()).manual_seed(mix(seed, 6))), hard=True)
+
+    def sample(self, n: int = 1, *, seed: int = 0, noise: bool = False) -> Array:
+        """Ancestral samples: z from the prior, then the mean of p(x|z), or a draw from it with `noise`. (n, D)"""
+        check_is_fitted(self)
+        draw = self._fresh(seed)
+        p = self.model_.prior(self.model_.prior.loc, self.model_.encode)
+        return self._decode(draw(p.expand((n,))), draw, noise)
+
+    def sample_like(self, X: Any, n: int = 1, *, seed: int = 0, noise: bool = False) -> Array:
+        """Samples within one item's active sub-space: units on in its code are redrawn from their slab prior.
+
+        X is one row; the units that are off stay at zero (VSC, figure 13). For dense models this is `sample`.
+        """
+        check_is_fitted(self)
+        X = self._read(X, reset=False)
+        if X.shape[0] != 1:
+            raise ValueError(f"sample_like needs one row, got {X.shape[0]}; pass X[:1].")
+        x, _ = next(self._blocks(X))
+        draw = self._fresh(seed)
+        with torch.no_grad():
+            on = self.model_.encode(x).mode[:1] != 0
+            prior = self.model_.prior
+            z = prior.loc + prior.scale * draw.noise.normal(on.float().expand(n, -1).clone())
+        return self._decode(torch.where(on, z, 0.0), draw, noise)
+
+    # -- save ---------------------------------------------------------------------------------------------------
+
+    def _constructor(self) -> dict[str, Any]:
+        own = ("encoder", "decoder", "training")
+        return {f.name: encode(getattr(self, f.name), f.name) for f in documented(type(self)) if f.name not in own}
+
+    def save(self, path: str | Path) -> None:
+        """Write a folder with safetensors and JSON; the encoder's and decoder's own code is not stored."""
+        check_is_fitted(self)
+        tensors = {f"model.{k}": v for k, v in self.model_.state_dict().items()}
+        tensors |= {f"scaling.{k}": v for k, v in self.scaling_.state_dict().items()}
+        names = getattr(self, "feature_names_in_", None)
+        meta = {
+            "class": type(self).__name__,
+            "constructor": self._constructor(),
+            "own_networks": [k for k in ("encoder", "decoder") if getattr(self, k) is not None],
+            "training": None if self.training is None else encode(self.training.get_params(), "training"),
+            "n_features_in": int(self.n_features_in_),
+            "feature_names_in": None if names is None else [str(name) for name in names],
+            "likelihood": self.likelihood_,
+            "scaling": type(self.scaling_).__name__,
+            "data_fingerprint": self.fingerprint_,
+            "n_steps": self.n_steps_,
+            "history": list(self.history_),
+        }
+        storage.save_folder(path, tensors, meta)
+
+    def _restore(self, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> Self:
+        n_features = meta["n_features_in"]
+        self.n_features_in_ = n_features
+        if meta["feature_names_in"] is not None:
+            self.feature_names_in_ = np.array(meta["feature_names_in"], dtype=object)
+        self.likelihood_, self.fingerprint_ = meta["likelihood"], meta["data_fingerprint"]
+        self.n_steps_, self.history_ = meta["n_steps"], History(meta["history"])
+        affine = scalings.Affine(torch.zeros(n_features), torch.ones(n_features))
+        self.scaling_ = affine if meta["scaling"] == "Affine" else scalings.UnitNorm()
+        self.model_ = self._build(n_features).eval()
+        for part, module in (("model.", self.model_), ("scaling.", self.scaling_)):
+            state = {k.removeprefix(part): v for k, v in tensors.items() if k.startswith(part)}
+            try:
+                module.load_state_dict(state)
+            except RuntimeError as error:
+                raise storage.StorageError(f"the stored weights do not fit this model: {error}") from None
+        return self
+
+
+def load(
+    path: str | Path,
+    *,
+    encoder: nn.Module | None = None,
+    decoder: nn.Module | None = None,
+    cls: type[SparseCoder] | None = None,
+) -> Any:
+    """A fitted estimator from a folder written by `save`, on the CPU. Runs no stored code and needs no data.
+
+    A model with your own `encoder` or `decoder` needs those modules again (their weights come from the file), one
+    of your own classes needs `cls`.
+    """
+    from sparsevae import models
+
+    tensors, meta = storage.load_folder(path)
+    known = models.REGISTRY if cls is None else {cls.__name__: cls}
+    if meta["class"] not in known:
+        raise storage.StorageError(f"{path} holds a {meta['class']}; known classes: {', '.join(known)}. Pass cls=.")
+    own: dict[str, Any] = {"encoder": encoder, "decoder": decoder}
+    missing = [k for k in meta["own_networks"] if own[k] is None]
+    if missing:
+        raise storage.StorageError(f"{path} was fitted with your own {' and '.join(missing)}: pass them to load().")
+    training = None if meta["training"] is None else Training(**decode(meta["training"]))
+    constructor = {k: decode(v) for k, v in meta["constructor"].items()}
+    return known[meta["class"]](**constructor, **own, training=training)._restore(tensors, meta)

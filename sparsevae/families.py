@@ -1,0 +1,169 @@
+"""Families: from a network's raw output to a distribution.
+
+A family knows how many raw numbers it needs for `n` dimensions (`width(n)`) and turns (..., width) into a
+Distribution with event_shape (n,). Posteriors are families over units; likelihoods are families over data, and also
+know which data they can describe (`check`). A new kind of data (counts, categories, mixed columns) is one more
+class here and one more line in `LIKELIHOODS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.distributions import Bernoulli, Distribution, Independent
+from torch.nn.functional import softplus
+
+from sparsevae.distributions import SpikeSlab, normal
+from sparsevae.gradients import AlwaysOn, Gate
+
+__all__ = [
+    "LIKELIHOODS",
+    "BernoulliData",
+    "Family",
+    "FixedGaussianData",
+    "GaussianData",
+    "GaussianPosterior",
+    "Likelihood",
+    "SlabPosterior",
+    "SpikeSlabPosterior",
+]
+
+_SCALE_FLOOR = 1e-4  # keeps log q finite should a posterior's variance collapse
+
+
+class Family(nn.Module):
+    """raw (..., width(n)) -> Distribution with event_shape (n,)."""
+
+    parts: ClassVar[int] = 1
+
+    def width(self, n: int) -> int:
+        return self.parts * n
+
+    def forward(self, raw: Tensor) -> Distribution:
+        raise NotImplementedError
+
+
+class GaussianPosterior(Family):
+    """raw = (loc, log-variance) -> N(loc, scale^2)."""
+
+    parts: ClassVar[int] = 2
+
+    def forward(self, raw: Tensor) -> Distribution:
+        loc, log_variance = raw.chunk(2, -1)
+        return normal(loc, torch.exp(0.5 * log_variance) + _SCALE_FLOOR)
+
+
+class SpikeSlabPosterior(Family):
+    """raw = (loc, log-variance, gate logits) -> SpikeSlab, relaxed through `gate`."""
+
+    parts: ClassVar[int] = 3
+
+    def __init__(self, gate: Gate) -> None:
+        super().__init__()
+        self.gate = gate
+
+    def forward(self, raw: Tensor) -> Distribution:
+        loc, log_variance, logits = raw.chunk(3, -1)
+        scale = torch.exp(0.5 * log_variance) + _SCALE_FLOOR
+        return SpikeSlab(logits, loc, scale, self.gate, validate_args=False)
+
+
+class SlabPosterior(Family):
+    """raw = (loc, log-variance) -> SpikeSlab that is never off: the posterior that goes with alpha = 1."""
+
+    parts: ClassVar[int] = 2
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate = AlwaysOn()
+
+    def forward(self, raw: Tensor) -> Distribution:
+        loc, log_variance = raw.chunk(2, -1)
+        scale = torch.exp(0.5 * log_variance) + _SCALE_FLOOR
+        return SpikeSlab(torch.full_like(loc, torch.inf), loc, scale, self.gate, validate_args=False)
+
+
+class Likelihood(Family):
+    """A family over data. `discrete` ones have probabilities, the others densities (which change with units)."""
+
+    discrete: ClassVar[bool] = False
+
+    def check(self, low: float, high: float) -> str | None:
+        """What is wrong with data whose values span [low, high], or None when they can be described."""
+        return None
+
+    def describe(self) -> dict[str, float]:
+        """The settings a score depends on."""
+        return {}
+
+
+class BernoulliData(Likelihood):
+    """raw = logits -> Bernoulli pixels. On grey values in [0, 1] log_prob is a cross-entropy (erratum 33)."""
+
+    discrete: ClassVar[bool] = True
+
+    def forward(self, raw: Tensor) -> Distribution:
+        return Independent(Bernoulli(logits=raw, validate_args=False), 1, validate_args=False)
+
+    def check(self, low: float, high: float) -> str | None:
+        if low < 0 or high > 1:
+            return f'likelihood="bernoulli" needs values in [0, 1], got values from {low:g} to {high:g}'
+        return None
+
+
+class GaussianData(Likelihood):
+    """raw = (loc, s) -> N(loc, floor + softplus(s)): a mean and a learned variance for every value.
+
+    Without the floor a constant pixel lets the variance fall to 0 and the density grow without limit, so the floor
+    is a setting that every score depends on and that is stored and reported with it.
+    """
+
+    parts: ClassVar[int] = 2
+
+    def __init__(self, floor: float) -> None:
+        super().__init__()
+        if not floor > 0:
+            raise ValueError(f"variance_floor must be above 0, got {floor!r}; 1e-3 to 1e-2 suits scaled data.")
+        self.floor = float(floor)
+
+    def forward(self, raw: Tensor) -> Distribution:
+        loc, s = raw.chunk(2, -1)
+        return normal(loc, (self.floor + softplus(s)).sqrt())
+
+    def describe(self) -> dict[str, float]:
+        return {"variance_floor": self.floor}
+
+
+class FixedGaussianData(Likelihood):
+    """raw = loc -> N(loc, variance), the same known variance everywhere: squared error with an explicit scale."""
+
+    def __init__(self, variance: float) -> None:
+        super().__init__()
+        if not variance > 0:
+            raise ValueError(f"variance must be above 0, got {variance!r}.")
+        self.variance = float(variance)
+
+    def forward(self, raw: Tensor) -> Distribution:
+        return normal(raw, torch.full_like(raw, self.variance**0.5))
+
+    def describe(self) -> dict[str, float]:
+        return {"variance": self.variance}
+
+
+LIKELIHOODS: tuple[str, ...] = ("auto", "bernoulli", "gaussian", "fixed-gaussian")
+"""The likelihoods a constructor may name; "auto" is settled by the data."""
+
+
+def likelihood(name: str, *, variance_floor: float, variance: float) -> Likelihood:
+    """The likelihood of that name."""
+    builders: dict[str, Callable[[], Likelihood]] = {
+        "bernoulli": BernoulliData,
+        "gaussian": lambda: GaussianData(variance_floor),
+        "fixed-gaussian": lambda: FixedGaussianData(variance),
+    }
+    if name not in builders:
+        raise ValueError(f"likelihood must be one of {', '.join(LIKELIHOODS)}; got {name!r}.")
+    return builders[name]()

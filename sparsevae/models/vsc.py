@@ -1,0 +1,76 @@
+"""Variational Sparse Coding with a fixed spike-and-slab prior (Tonolini, Jensen and Murray-Smith, ICLR version)."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from sparsevae.estimator import SparseCoder
+from sparsevae.families import Family, SlabPosterior, SpikeSlabPosterior
+from sparsevae.gradients import GATES
+from sparsevae.parameters import parameters
+from sparsevae.priors import FixedSpikeSlab, Prior
+from sparsevae.schedules import Linear, Schedule
+
+__all__ = ["VSC"]
+
+
+@parameters
+class VSC(SparseCoder):
+    r"""Variational Sparse Coding: most units of a code are exactly zero.
+
+    .. math:: \mathcal L = -E_{q} \log p(x|z)
+       + \sum_j \left[ p_j KL(\mathcal N(\mu_j, \sigma_j^2) \,\|\, \mathcal N(0, 1)) + KL_B(p_j; \alpha) \right]
+
+    with posterior :math:`q = p_j \mathcal N(\mu_j, \sigma_j^2) + (1 - p_j)\delta_0` (the paper's gamma is p_on).
+    Gate logits are free, not the paper's -ReLU(-v), whose gradient dies (erratum 3). alpha = 1 is the VAE.
+
+    {parameters}
+
+    Attributes
+    ----------
+    model_, scaling_, likelihood_, history_
+        As in `VAE`.
+
+    References
+    ----------
+    Tonolini, Jensen, Murray-Smith, "Variational sparse coding", 2018 (equations 3 to 10).
+
+    Examples
+    --------
+    >>> import sparsevae as sv
+    >>> X = sv.data.load("digits").X
+    >>> est = sv.VSC(32, alpha=0.1, training=sv.Training(steps=30, verbose=0)).fit(X)
+    >>> Z = est.transform(X, max_active=5)
+    >>> Z.format, bool(Z.count_nonzero(axis=1).max() <= 5)
+    ('csr', True)
+    """
+
+    alpha: Annotated[float, "Prior probability that a unit is on, in (0, 1]."] = 0.1
+    gate: Annotated[str, "How gradients pass the gates: sigmoid (the paper's) or straight-through."] = "sigmoid"
+    sharpness: Annotated[tuple[float, float], "Sharpness of the sigmoid gate, first and last."] = (50.0, 200.0)
+    temperature: Annotated[float, "Temperature of the straight-through gate."] = 0.5
+
+    def check(self) -> None:
+        super().check()
+        if not 0 < self.alpha <= 1:
+            raise ValueError(f"alpha, the prior P(unit on), must be in (0, 1]; got {self.alpha!r}.")
+        if self.gate not in GATES:
+            raise ValueError(f"gate must be one of {', '.join(GATES)}; got {self.gate!r}.")
+        if not (len(self.sharpness) == 2 and min(self.sharpness) > 0):
+            raise ValueError(f"sharpness must be two numbers above 0, first and last; got {self.sharpness!r}.")
+        if not self.temperature > 0:
+            raise ValueError(f"temperature must be above 0, got {self.temperature!r}.")
+
+    def posterior(self) -> Family:
+        if self.alpha == 1:
+            return SlabPosterior()
+        start = self.sharpness[0] if self.gate == "sigmoid" else self.temperature
+        return SpikeSlabPosterior(GATES[self.gate](start))
+
+    def prior(self) -> Prior:
+        return FixedSpikeSlab(int(self.n_components), self.alpha)
+
+    def schedules(self) -> dict[str, Schedule]:
+        if self.alpha == 1 or self.gate != "sigmoid":
+            return {}
+        return {"sharpness": Linear(*self.sharpness)}

@@ -1,0 +1,57 @@
+"""Networks: tensor -> tensor, and the only place with layers.
+
+Every layer may carry leading member dimensions, so that many models of one shape train as one: inputs are
+(*members, B, D_in) or shared (B, D_in), outputs (*members, B, D_out).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+
+import torch
+from torch import Tensor, nn
+
+__all__ = ["Linear", "initialise", "mlp"]
+
+
+class Linear(nn.Module):
+    """y = x W^T + b with W (*members, D_out, D_in); without members, torch's own linear map.
+
+    Weights are undefined until `initialise`: construction touches no random state.
+    """
+
+    def __init__(self, n_in: int, n_out: int, members: tuple[int, ...] = ()) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(*members, n_out, n_in))
+        self.bias = nn.Parameter(torch.empty(*members, n_out))
+
+    def reset(self, generator: torch.Generator) -> None:
+        """Uniform on +-1/sqrt(D_in), torch's default law, from an explicit generator."""
+        bound = 1 / math.sqrt(self.weight.shape[-1])
+        with torch.no_grad():
+            self.weight.uniform_(-bound, bound, generator=generator)
+            self.bias.uniform_(-bound, bound, generator=generator)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.weight.dim() == 2:
+            return nn.functional.linear(x, self.weight, self.bias)
+        if self.weight.dim() == 3 and x.dim() == 3:
+            return torch.baddbmm(self.bias.unsqueeze(-2), x, self.weight.mT)
+        return x @ self.weight.mT + self.bias.unsqueeze(-2)
+
+
+def mlp(sizes: Sequence[int], members: tuple[int, ...] = (), *, activate_last: bool = False) -> nn.Sequential:
+    """Linear layers of the given sizes with ReLU between them; `activate_last` ends in a ReLU too."""
+    layers: list[nn.Module] = []
+    for n_in, n_out in pairwise(sizes):
+        layers += [Linear(n_in, n_out, members), nn.ReLU()]
+    return nn.Sequential(*(layers if activate_last else layers[:-1]))
+
+
+def initialise(module: nn.Module, generator: torch.Generator) -> None:
+    """Draw the weights of every layer of ours, in order; a user's own layers keep what they came with."""
+    for layer in module.modules():
+        if isinstance(layer, Linear):
+            layer.reset(generator)

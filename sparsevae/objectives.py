@@ -1,0 +1,74 @@
+"""Objectives: named terms of a trace, and the weights they are added with.
+
+A term maps a Trace to {name: (*members, B)} in nats per item, unweighted. The loss averages each term over items
+and adds them up with weights; it has shape (*members,), and its sum is what is differentiated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import torch
+from torch import Tensor, nn
+
+from sparsevae.distributions import divergence, unit_divergence
+from sparsevae.model import Trace
+
+__all__ = ["Objective", "Term", "free_bits", "kl", "nll"]
+
+Term = Callable[[Trace], dict[str, Tensor]]
+
+
+def nll(trace: Trace) -> dict[str, Tensor]:
+    """-log p(x|z) of every observed site, as `nll_<site>`."""
+    return {f"nll_{k}": -d.log_prob(v) for k, (d, v) in trace.observed.items()}
+
+
+def kl(trace: Trace) -> dict[str, Tensor]:
+    """KL(q(z|x) || p(z)) of every latent site, as `kl_<site>`."""
+    return {f"kl_{k}": divergence(s.q, s.p) for k, s in trace.latents.items()}
+
+
+def free_bits(floor: float) -> Term:
+    """The KL with `floor` nats free for every unit: sum_j max(floor, mean over the batch of KL_j).
+
+    Shape (*members, 1): the maximum is of the batch mean, so there is one number a batch. The name stays
+    `kl_<site>`, since it takes the KL's place and its weight; a unit below the floor feels no pressure.
+    """
+
+    def term(trace: Trace) -> dict[str, Tensor]:
+        return {
+            f"kl_{k}": unit_divergence(s.q, s.p).mean(-2, keepdim=True).clamp_min(floor).sum(-1)
+            for k, s in trace.latents.items()
+        }
+
+    return term
+
+
+class Objective(nn.Module):
+    """loss = sum_k weight_k * mean_B(term_k). A term without a weight counts once.
+
+    Weights are buffers of shape () or (*members,), under the term's own name, for schedules to drive.
+    """
+
+    def __init__(self, *terms: Term, weights: Mapping[str, float] | None = None) -> None:
+        super().__init__()
+        self.terms = terms
+        self.knobs = tuple(weights or ())
+        for name, weight in (weights or {}).items():
+            self.register_buffer(name, torch.tensor(float(weight)), persistent=False)
+
+    def measure(self, trace: Trace) -> dict[str, Tensor]:
+        """Every term, averaged over items, (*members,); unweighted."""
+        means = {k: v.mean(-1) for term in self.terms for k, v in term(trace).items()}
+        if unknown := set(self.knobs) - set(means):
+            raise ValueError(f"weights for unknown terms {sorted(unknown)}; this model has {sorted(means)}.")
+        return means
+
+    def weigh(self, means: Mapping[str, Tensor]) -> Tensor:
+        """The weighted sum of measured terms, (*members,)."""
+        return torch.stack([getattr(self, k) * v if k in self.knobs else v for k, v in means.items()]).sum(0)
+
+    def forward(self, trace: Trace) -> tuple[Tensor, dict[str, Tensor]]:
+        means = self.measure(trace)
+        return self.weigh(means), means

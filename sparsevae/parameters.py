@@ -1,0 +1,88 @@
+"""Parameters: a constructor is a table, and everything else reads it.
+
+`@parameters` turns annotated class fields into a keyword-only constructor that stores its arguments verbatim, as
+scikit-learn asks: `alpha: Annotated[float, "one sentence of help"] = 0.1`. The docstring's Parameters section, the
+command line's flags and the stored configuration all come from these fields.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import typing
+from collections.abc import Mapping
+from typing import Any, NamedTuple, TypeVar, dataclass_transform
+
+from sparsevae import schedules
+
+__all__ = ["Parameter", "decode", "documented", "encode", "parameters"]
+
+T = TypeVar("T")
+
+
+class Parameter(NamedTuple):
+    """One constructor argument."""
+
+    name: str
+    type: Any
+    default: Any
+    help: str
+
+
+@dataclass_transform(kw_only_default=True, field_specifiers=(dataclasses.field,))
+def parameters(cls: type[T]) -> type[T]:
+    """Give the class its constructor, and its docstring a Parameters section (in place of `{parameters}`)."""
+    cls = dataclasses.dataclass(kw_only=True, eq=False, repr=False)(cls)
+    if cls.__doc__ and "{parameters}" in cls.__doc__:
+        lines = ["Parameters", "    ----------"]
+        for p in documented(cls):
+            lines += [f"    {p.name} : default={p.default!r}", f"        {p.help}"]
+        cls.__doc__ = cls.__doc__.replace("{parameters}", "\n".join(lines))
+    return cls
+
+
+def documented(cls: type) -> list[Parameter]:
+    """The constructor's arguments, in order, those of base classes first."""
+    hints = typing.get_type_hints(cls, include_extras=True)
+    found = []
+    for f in dataclasses.fields(cls):
+        plain, text = typing.get_args(hints[f.name])
+        found.append(Parameter(f.name, plain, f.default, text))
+    return found
+
+
+_SCHEDULES = {
+    c.__name__: c for c in (schedules.Constant, schedules.Linear, schedules.Cosine, schedules.Step, schedules.Cyclical)
+}
+
+
+def encode(value: Any, where: str) -> Any:
+    """A constructor argument as plain JSON values; a TypeError names one that has no plain form."""
+    if hasattr(value, "item") and getattr(value, "ndim", None) == 0:
+        value = value.item()
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, tuple):
+        return {"tuple": [encode(v, where) for v in value]}
+    if isinstance(value, list):
+        return [encode(v, where) for v in value]
+    if isinstance(value, Mapping):
+        return {"dict": {str(k): encode(v, f"{where}[{k!r}]") for k, v in value.items()}}
+    if type(value).__name__ in _SCHEDULES:
+        return {"schedule": type(value).__name__, "fields": dataclasses.asdict(value)}
+    raise TypeError(
+        f"{where} holds a {type(value).__name__}, which cannot be stored without running code; use numbers, "
+        f"strings, lists, tuples or one of the schedules {', '.join(_SCHEDULES)}."
+    )
+
+
+def decode(plain: Any) -> Any:
+    """The inverse of `encode`; only names in a fixed table are ever looked up."""
+    if isinstance(plain, list):
+        return [decode(v) for v in plain]
+    if not isinstance(plain, dict):
+        return plain
+    if "tuple" in plain:
+        return tuple(decode(v) for v in plain["tuple"])
+    if "dict" in plain:
+        return {k: decode(v) for k, v in plain["dict"].items()}
+    return _SCHEDULES[plain["schedule"]](**plain["fields"])

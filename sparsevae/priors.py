@@ -1,0 +1,57 @@
+"""Priors: (x, encode) -> Distribution over units. Fixed ones ignore both arguments; learned ones will not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+from torch.distributions import Distribution
+
+from sparsevae.distributions import SpikeSlab, logit, normal
+
+__all__ = ["Encode", "FixedSpikeSlab", "Prior", "StandardNormal"]
+
+Encode = Callable[[Tensor], Distribution]
+
+
+class Prior(nn.Module):
+    """p(z), shape (J,) or (*members, 1, J), broadcast against q(z|x) of shape (*members, B, J)."""
+
+    loc: Tensor
+    scale: Tensor
+
+    def __init__(self, n_components: int) -> None:
+        super().__init__()
+        self.register_buffer("loc", torch.zeros(n_components), persistent=False)
+        self.register_buffer("scale", torch.ones(n_components), persistent=False)
+
+    def forward(self, x: Tensor, encode: Encode) -> Distribution:
+        raise NotImplementedError
+
+
+class StandardNormal(Prior):
+    """N(0, 1) for every unit."""
+
+    def forward(self, x: Tensor, encode: Encode) -> Distribution:
+        return normal(self.loc, self.scale)
+
+
+class FixedSpikeSlab(Prior):
+    """Each unit is on with probability alpha, and then N(0, 1). alpha = 1 is the standard normal prior.
+
+    `alpha` is one number, or one for each member of a stack of models.
+    """
+
+    logits: Tensor
+
+    def __init__(self, n_components: int, alpha: float | list[float]) -> None:
+        super().__init__(n_components)
+        if isinstance(alpha, list):
+            logits = torch.tensor([logit(a) for a in alpha])[:, None, None].expand(-1, 1, n_components)
+        else:
+            logits = torch.full((n_components,), logit(alpha))
+        self.register_buffer("logits", logits.contiguous(), persistent=False)
+
+    def forward(self, x: Tensor, encode: Encode) -> Distribution:
+        return SpikeSlab(self.logits, self.loc, self.scale, validate_args=False)

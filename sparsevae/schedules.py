@@ -1,0 +1,99 @@
+"""Schedules: step -> value, for any named knob (a term's weight, a gate's sharpness, the learning rate).
+
+Positions in a run are given in steps (int) or as a share of the run (float in [0, 1]): `end=10_000`, `end=0.5`.
+A schedule reaches its last value exactly and keeps it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+__all__ = ["Constant", "Cosine", "Cyclical", "Linear", "Schedule", "Step"]
+
+Schedule = Callable[[int, int], float]
+"""(step, total steps) -> value."""
+
+
+def _steps(position: int | float, total: int) -> float:
+    return position if isinstance(position, int) else position * total
+
+
+def _progress(step: int, total: int, begin: int | float, end: int | float) -> float:
+    """How far `step` is between begin and end, in [0, 1]."""
+    first, last = _steps(begin, total), _steps(end, total)
+    if step >= last:
+        return 1.0
+    return max(0.0, (step - first) / (last - first))
+
+
+@dataclass(frozen=True)
+class Constant:
+    """The same value throughout."""
+
+    value: float
+
+    def __call__(self, step: int, total: int) -> float:
+        return self.value
+
+
+@dataclass(frozen=True)
+class Linear:
+    """From start to stop in a straight line between begin and end: a warm-up or an annealing.
+
+    >>> ramp = Linear(0.0, 1.0, end=100)
+    >>> [ramp(step, 1000) for step in (0, 50, 100, 999)]
+    [0.0, 0.5, 1.0, 1.0]
+    """
+
+    start: float
+    stop: float
+    begin: int | float = 0
+    end: int | float = 1.0
+
+    def __call__(self, step: int, total: int) -> float:
+        t = _progress(step, total, self.begin, self.end)
+        return self.stop if t == 1 else self.start + t * (self.stop - self.start)
+
+
+@dataclass(frozen=True)
+class Cosine:
+    """From start to stop along half a cosine."""
+
+    start: float
+    stop: float = 0.0
+    begin: int | float = 0
+    end: int | float = 1.0
+
+    def __call__(self, step: int, total: int) -> float:
+        t = _progress(step, total, self.begin, self.end)
+        return self.stop if t == 1 else self.stop + (self.start - self.stop) * 0.5 * (1 + math.cos(math.pi * t))
+
+
+@dataclass(frozen=True)
+class Step:
+    """`before` until position `at`, `after` from there on."""
+
+    before: float
+    after: float
+    at: int | float = 0.5
+
+    def __call__(self, step: int, total: int) -> float:
+        return self.after if step >= _steps(self.at, total) else self.before
+
+
+@dataclass(frozen=True)
+class Cyclical:
+    """`cycles` equal cycles, each a straight ramp over its first `ramp` share and then flat at stop."""
+
+    start: float
+    stop: float
+    cycles: int = 4
+    ramp: float = 0.5
+
+    def __call__(self, step: int, total: int) -> float:
+        if step >= total:
+            return self.stop
+        t = (step * self.cycles / total) % 1 / self.ramp
+        return self.stop if t >= 1 else self.start + t * (self.stop - self.start)

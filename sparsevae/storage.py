@@ -1,0 +1,368 @@
+"""Saved models and checkpoints: safetensors for the numbers, JSON for the rest, versioned and atomic.
+
+Two shapes on disk: a **model folder** of ``model.json`` and ``model-<start of its SHA-256>.safetensors``, and
+a **state** (a checkpoint), one safetensors file that carries the same JSON in its header.
+
+*Loading runs no code* and needs no data: there are only tensors and plain JSON values. The checksums find
+truncation, bit rot and careless edits; they are no signature, since who can write a file can recompute them.
+
+*One file* is written under a temporary name beside its target, fsynced, and renamed over the target. The
+rename is atomic; without the fsync before it a power cut could leave the new name on an empty file, and
+without the fsync of the folder after it the rename itself could be lost.
+
+*A folder* has two files, and no rename covers two. So weights are named after their content and never replace
+other weights; ``model.json`` tells which are its own, and its replacement is the one instant in which the old
+model becomes the new one. The order: new weights, ``model.json``, then delete the weights nothing refers to.
+Killed before the second step the old model is whole, after it the new one; the next save sweeps what lies
+about. Savers lock the folder (the system frees a dead process's lock), so none sweeps the other's files; a
+reader takes no lock and looks again if a save swept the weights away under it.
+
+*Equal content gives equal bytes* under equal library versions: sorted keys, no dates, and one metadata entry
+in a state's header, because safetensors writes several in random order.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import json
+import math
+import os
+import platform
+import re
+import secrets
+from collections.abc import Collection, Iterator, Mapping
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import safetensors.torch
+import torch
+from safetensors import SafetensorError
+from torch import Tensor
+
+try:
+    import fcntl
+except ImportError:  # Windows: two processes that save into one folder at once are not kept apart
+    fcntl = None  # type: ignore[assignment]
+
+__all__ = ["FORMAT_VERSION", "StorageError", "check_folder", "load_folder", "load_state"]
+__all__ += ["save_folder", "save_state", "write_file"]
+
+FORMAT_VERSION = 1
+PathLike = str | os.PathLike[str]
+
+_RUN_FILES = {"checkpoint.safetensors", "history.jsonl"}  # what a run of ours leaves before its model
+_WEIGHTS = r"model-[0-9a-f]{12}\.safetensors"
+_SWEPT = re.compile(rf"{_WEIGHTS}|\.({_WEIGHTS}|model\.json)\.[0-9a-f]{{8}}\.tmp")
+_TEMPORARY = re.compile(r"\..+\.[0-9a-f]{8}\.tmp")
+_MAX_DEPTH = 50  # far below the recursion limit: what could be saved can be loaded
+_MAX_HEADER = 100_000_000  # safetensors reads no longer header
+_DTYPES = ["float64", "float32", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint8", "bool"]
+
+
+class StorageError(ValueError):
+    """A file or folder is refused; the message says what was expected, what came and what would work."""
+
+
+def write_file(path: PathLike, data: bytes) -> None:
+    """Write a file so that any reader at any time, and any crash, finds the old or the new content, complete.
+
+    After an error the old file is intact and no temporary file stays. (Only if the last step fails, the fsync
+    of the folder, is the new file in place: complete, but a power cut may bring the old one back.) Missing
+    folders are made, links followed, a killed writer's temporary file removed: one writer per path at a time.
+    """
+    target = Path(os.path.realpath(path))
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with _descriptor(target.parent) as folder:
+        _replace(target, data, folder)
+
+
+def save_folder(path: PathLike, tensors: Mapping[str, Tensor], meta: Mapping[str, Any], *, kind: str = "model") -> None:
+    """Save tensors and metadata as a model folder; a model that is there already is replaced as a whole.
+
+    Parameters
+    ----------
+    path : the folder, made if missing. Other files in a folder of ours are left alone.
+    tensors : name -> dense tensor, on any device, contiguous or not, sharing memory or not.
+    meta : str, int, float, bool, None, list, dict with str keys, nested. Strict JSON has no nan and inf: they
+        become ``{"$float": "nan"}``, and keys that start with ``$`` get one more. Any other type (also tuples
+        and numpy scalars) is a TypeError that names its place.
+    kind : what the folder holds; `load_folder` must ask for the same.
+
+    Raises
+    ------
+    TypeError, StorageError : before anything is written.
+    OSError : the disk's own troubles; the old model stays.
+    """
+    ready = _ready(tensors)
+    blob = safetensors.torch.save(ready)
+    record = _seal(kind, ready, meta, weights_sha256=_sha256(blob))
+    text = json.dumps(record, sort_keys=True, indent=1).encode() + b"\n"
+    check_folder(path, kind=kind)
+    target = Path(os.path.realpath(path))
+    target.mkdir(parents=True, exist_ok=True)
+    with _descriptor(target) as folder:
+        if fcntl is not None and folder is not None:
+            with contextlib.suppress(OSError):  # a file system without locks
+                fcntl.flock(folder, fcntl.LOCK_EX)
+        weights, keep = _weights_name(record), {_referenced(target)}
+        try:
+            _replace(target / weights, blob, folder)
+            keep |= {weights}  # from here on the model may be the old one or the new one
+            _replace(target / "model.json", text, folder)
+            keep = {weights}
+        finally:
+            _sweep(target, _SWEPT, keep)
+
+
+def load_folder(path: PathLike, *, kind: str = "model") -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Load what `save_folder` saved: the tensors, on the CPU and sorted by name, and the metadata."""
+    source = Path(path)
+    if not source.is_dir():
+        came = "a file" if source.exists() else "nothing"
+        raise StorageError(f"expected a saved {kind} (a folder) at {source}, found {came}; check the path")
+    for attempt in range(10):
+        record = _verify(_read(source / "model.json"), source / "model.json", kind)
+        weights = source / _weights_name(record)
+        try:
+            blob = _read(weights)  # read once: what is hashed is what is loaded
+            break
+        except StorageError:  # a save may have replaced the model between our two reads
+            if attempt == 9:
+                raise
+    if _sha256(blob) != record["weights_sha256"]:
+        raise _damaged(weights, f"SHA-256 {record['weights_sha256']}", f"{_sha256(blob)}, {len(blob)} bytes")
+    return _tensors(blob, record, weights), _decode(record["meta"])
+
+
+def check_folder(path: PathLike, *, kind: str = "model") -> None:
+    """Raise StorageError if `save_folder` would refuse this folder: to ask before a training, not after."""
+    folder, advice = Path(path), "choose a new or empty folder"
+    if folder.exists() and not folder.is_dir():
+        raise StorageError(f"expected a folder at {folder}, found a file; {advice}")
+    if (folder / "model.json").exists():
+        came = _parse(_read(folder / "model.json"), folder / "model.json").get("kind")
+        if came != kind:
+            raise StorageError(f"{folder} holds a saved {came!r}, which a {kind!r} may not replace; {advice}")
+    elif folder.exists() and _RUN_FILES.isdisjoint(names := os.listdir(folder)):
+        others = sorted(n for n in names if not (_SWEPT.fullmatch(n) or _TEMPORARY.fullmatch(n)))
+        if others:
+            raise StorageError(f"{folder} is not from sparsevae and not empty ({others[0]!r}, ...); {advice}")
+
+
+def save_state(path: PathLike, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> None:
+    """Save tensors and metadata (see `save_folder`) atomically as one safetensors file: for checkpoints."""
+    ready = _ready(tensors)
+    blob = safetensors.torch.save(ready, {"sparsevae": _canonical(_seal("state", ready, meta))})
+    if int.from_bytes(blob[:8], "little") > _MAX_HEADER:
+        raise StorageError(f"meta takes over {_MAX_HEADER} bytes as JSON; store long lists as tensors")
+    write_file(path, blob)
+
+
+def load_state(path: PathLike) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Load what `save_state` saved: the tensors, on the CPU and sorted by name, and the metadata."""
+    source = Path(path)
+    blob = _read(source)
+    length = int.from_bytes(blob[:8], "little")
+    if len(blob) < 8 + length:
+        raise _damaged(source, f"a safetensors header of {length} bytes", f"a file of {len(blob)} bytes")
+    try:
+        text = json.loads(blob[8 : 8 + length])["__metadata__"]["sparsevae"].encode()
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        raise StorageError(f"{source} is not a state saved by sparsevae, or its header is damaged") from error
+    record = _verify(text, source, "state")
+    return _tensors(blob, record, source), _decode(record["meta"])
+
+
+# The record: what the JSON says.
+
+
+def _seal(kind: str, tensors: Mapping[str, Tensor], meta: Mapping[str, Any], **more: str) -> dict[str, Any]:
+    versions = {"torch": str(torch.__version__), "numpy": np.__version__, "python": platform.python_version()}
+    try:
+        versions["sparsevae"] = metadata.version("sparsevae")
+    except metadata.PackageNotFoundError:  # a source tree that is not installed
+        versions["sparsevae"] = "unknown"
+    record = {"format": "sparsevae", "format_version": FORMAT_VERSION, "kind": kind, "versions": versions}
+    record |= {"meta": _encode(dict(meta), "meta"), "tensors": _listing(tensors)} | more
+    return record | {"sha256": _sha256(_canonical(record).encode())}
+
+
+def _parse(text: bytes, source: Path) -> dict[str, Any]:
+    try:
+        record = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise _damaged(source, "JSON", str(error)) from error
+    if not isinstance(record, dict) or record.get("format") != "sparsevae":
+        raise StorageError(f'{source} was not written by sparsevae: expected "format": "sparsevae" in it')
+    return record
+
+
+def _verify(text: bytes, source: Path, kind: str) -> dict[str, Any]:
+    record = _parse(text, source)
+    version = record.get("format_version")
+    if isinstance(version, int) and version > FORMAT_VERSION:  # first: its checksum may be another
+        reads = f"(format {version}, this one reads up to {FORMAT_VERSION})"
+        raise StorageError(f"{source} was written by a newer sparsevae {reads}; upgrade sparsevae to load it")
+    try:
+        came = _sha256(_canonical({k: v for k, v in record.items() if k != "sha256"}).encode())
+    except (ValueError, RecursionError) as error:  # NaN and Infinity, which we never write
+        raise _damaged(source, "strict JSON", str(error)) from error
+    if came != record.get("sha256"):
+        raise _damaged(source, f"JSON with checksum {record.get('sha256')}", came)
+    if not all(isinstance(record.get(key), dict) for key in ("meta", "tensors")):
+        raise _damaged(source, '"meta" and "tensors"', f"{sorted(record)}")
+    if record.get("kind") != kind:
+        holds = f"{source} holds a saved {record.get('kind')!r}"
+        raise StorageError(f"{holds}, expected a {kind!r}; check the path")
+    return record
+
+
+def _damaged(source: Path, expected: str, came: str) -> StorageError:
+    advice = "restore it from a copy, or save it again"
+    return StorageError(f"{source} is incomplete or was changed: expected {expected}, got {came}; {advice}")
+
+
+def _canonical(record: Mapping[str, Any]) -> str:
+    return json.dumps(record, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def _sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def _encode(value: Any, where: str, depth: int = 0) -> Any:
+    """Plain values to strict JSON. Only the exact types: a subclass would not come back as what it was."""
+    kind = type(value)
+    if depth > _MAX_DEPTH:
+        raise TypeError(f"{where}: nested more than {_MAX_DEPTH} deep, or within itself; flatten it")
+    if kind is float and not math.isfinite(value):
+        return {"$float": repr(value)}
+    if value is None or kind in (str, int, float, bool):
+        return value
+    if kind is list:
+        return [_encode(item, f"{where}[{i}]", depth + 1) for i, item in enumerate(value)]
+    if kind is dict:
+        if wrong := [key for key in value if type(key) is not str]:
+            raise TypeError(f"{where}: expected str keys, got {wrong[0]!r}; convert it with str()")
+        escaped = {key: "$" + key if key.startswith("$") else key for key in value}
+        return {escaped[key]: _encode(item, f"{where}.{key}", depth + 1) for key, item in value.items()}
+    came, advice = f"{kind.__module__}.{kind.__qualname__}", "list() for tuples, .item() for numpy scalars"
+    raise TypeError(f"{where}: expected str, int, float, bool, None, list or dict, got {came}; use {advice}")
+
+
+def _decode(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_decode(item) for item in value]
+    if isinstance(value, dict) and value.keys() == {"$float"}:
+        return float(value["$float"])
+    if isinstance(value, dict):
+        return {key.removeprefix("$"): _decode(item) for key, item in value.items()}
+    return value
+
+
+def _ready(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Contiguous CPU copies, sorted by name (safetensors refuses views and shared memory)."""
+    for name, tensor in tensors.items():
+        if type(name) is not str or name == "__metadata__" or not name.isprintable():
+            raise TypeError(f"tensor name {name!r}: expected a printable str other than '__metadata__'")
+        if not isinstance(tensor, Tensor):
+            raise TypeError(f"tensors[{name!r}]: expected a torch.Tensor, got {type(tensor).__name__}")
+        if tensor.layout is not torch.strided or tensor.is_meta or _dtype(tensor) not in _DTYPES:
+            legal, came = " or ".join(_DTYPES), f"{_dtype(tensor)}, {tensor.layout} on {tensor.device}"
+            raise TypeError(f"tensors[{name!r}]: expected a dense {legal}; got {came}; convert it")
+    copy: dict[str, Any] = {"copy": True, "memory_format": torch.contiguous_format}
+    return {name: tensors[name].detach().to("cpu", **copy) for name in sorted(tensors)}
+
+
+def _tensors(blob: bytes, record: Mapping[str, Any], source: Path) -> dict[str, Tensor]:
+    try:
+        tensors = safetensors.torch.load(blob)
+    except (SafetensorError, ValueError, LookupError, TypeError, RuntimeError, AssertionError) as error:
+        raise _damaged(source, "a safetensors file", str(error)) from error
+    came, listed = _listing(tensors), record["tensors"]
+    for name in sorted(came.keys() | listed.keys()):
+        if came.get(name) != listed.get(name):
+            expected, found = (str(d.get(name, "no such tensor")) for d in (listed, came))
+            raise _damaged(source, f"tensor {name!r} as {expected}", found)
+    return {name: tensors[name] for name in sorted(tensors)}
+
+
+def _listing(tensors: Mapping[str, Tensor]) -> dict[str, Any]:
+    listing = {}
+    for name, tensor in tensors.items():
+        data: Any = tensor.reshape(-1).view(torch.uint8).numpy()  # a buffer, though not typed as one
+        listing[name] = {"dtype": _dtype(tensor), "shape": list(tensor.shape), "sha256": _sha256(data)}
+    return listing
+
+
+def _dtype(tensor: Tensor) -> str:
+    return str(tensor.dtype).removeprefix("torch.")
+
+
+# Files.
+
+
+def _weights_name(record: Mapping[str, Any]) -> str:
+    digest = str(record.get("weights_sha256"))
+    if not re.fullmatch("[0-9a-f]{64}", digest):  # it becomes part of a path
+        raise StorageError(f"model.json: expected 64 hexadecimal digits as weights_sha256, got {digest!r}")
+    return f"model-{digest[:12]}.safetensors"
+
+
+def _referenced(folder: Path) -> str | None:
+    """The weights that the folder's model.json refers to; None without a model.json."""
+    source = folder / "model.json"
+    return _weights_name(_parse(_read(source), source)) if source.exists() else None
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        came = "no such file" if isinstance(error, FileNotFoundError) else error
+        raise StorageError(f"expected a file saved by sparsevae at {path}: {came}; check the path") from error
+
+
+@contextlib.contextmanager
+def _descriptor(folder: Path) -> Iterator[int | None]:
+    """The open folder, to lock and to fsync; Windows can do neither."""
+    if os.name == "nt":
+        yield None
+    else:
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            yield descriptor
+        finally:
+            os.close(descriptor)
+
+
+def _replace(path: Path, data: bytes, folder: int | None) -> None:
+    _sweep(path.parent, re.compile(rf"\.{re.escape(path.name)}\.[0-9a-f]{{8}}\.tmp"))  # of a killed writer
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+    try:
+        with open(temporary, "xb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise
+    if folder is not None:
+        try:
+            os.fsync(folder)
+        except OSError as error:
+            if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # a file system that cannot sync folders
+                raise
+
+
+def _sweep(folder: Path, pattern: re.Pattern[str], keep: Collection[str | None] = ()) -> None:
+    for name in os.listdir(folder):
+        if name not in keep and pattern.fullmatch(name):
+            with contextlib.suppress(OSError):  # a file that stays does no harm; the next save tries again
+                os.unlink(folder / name)

@@ -1,0 +1,91 @@
+"""The catalogue: names, descriptions without loading, and errors that list what exists."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pooch
+import pytest
+
+from sparsevae.data import Dataset, info, load, names
+
+HEAVY = ("pandas", "pyarrow", "matplotlib", "pooch", "sklearn.datasets", "scipy.io")
+
+
+def test_importing_the_package_loads_nothing_heavy():
+    code = f"import sys, sparsevae.data; print(*(set({HEAVY}) & set(sys.modules)))"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.split() == []
+
+
+@pytest.mark.parametrize("name", ["digits", "smiley", "tiles"])
+def test_what_info_says_is_what_load_gives(name):
+    about, data = info(name), load(name)
+    assert about.available
+    assert (about.rows, about.features) == data.X.shape
+    assert about.rows_test == len(data.X_test)
+    assert (about.name, about.about) == (data.name, data.about)
+    assert "seed" in about.options
+
+
+@pytest.mark.parametrize("name", ["mnist", "fashion-mnist"])
+def test_info_never_downloads(name, tmp_path, monkeypatch):
+    monkeypatch.delenv("SPARSEVAE_DATA", raising=False)
+    monkeypatch.setenv("SPARSEVAE_CACHE", str(tmp_path))
+    monkeypatch.setattr(pooch, "retrieve", None)
+    about = info(name)
+    assert not about.available
+    assert about.source.startswith("http")
+    assert str(tmp_path) in about.source
+    assert about.options == {}
+    assert (about.rows, about.rows_test, about.features) == (60_000, 10_000, 784)
+
+
+def test_without_network_and_files_load_says_what_it_wants(tmp_path, monkeypatch):
+    def fail(*_, **__):
+        raise OSError("offline")
+
+    monkeypatch.delenv("SPARSEVAE_DATA", raising=False)
+    monkeypatch.setenv("SPARSEVAE_CACHE", str(tmp_path))
+    monkeypatch.setattr(pooch, "retrieve", fail)
+    with pytest.raises(FileNotFoundError, match=r"wanted: train-images-idx3-ubyte.gz, train-labels"):
+        load("mnist")
+
+
+def test_names_are_sorted_and_each_has_an_entry():
+    assert names() == sorted(names())
+    assert {info(name).name for name in names()} == set(names())
+
+
+def test_a_misspelt_name_meets_a_suggestion_and_the_list():
+    with pytest.raises(ValueError, match=r"did you mean 'mnist'\?.*digits, fashion-mnist, mnist, smiley, tiles"):
+        load("mnsit")
+    with pytest.raises(ValueError, match=r"did you mean 'fashion-mnist'\?"):
+        info("Fashion_MNIST")
+    with pytest.raises(ValueError, match=r"unknown data set 'xyz': there are: .*\.npy, \.npz, \.csv, \.parquet"):
+        load("xyz")
+
+
+def test_a_misspelt_option_meets_a_suggestion_and_the_list():
+    with pytest.raises(TypeError, match=r"unknown option of 'tiles' 'max_tile': did you mean 'max_tiles'\?"):
+        load("tiles", max_tile=2)
+    with pytest.raises(TypeError, match="unknown option of 'mnist' 'seed': there are none"):
+        load("mnist", seed=0)
+    with pytest.raises(TypeError, match=r"unknown option of a file 'keys': did you mean 'key'\?"):
+        load("x.npz", keys="a")
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"X": np.zeros(3)}, "X must have two dimensions"),
+        ({"X": np.zeros((3, 4)), "X_test": np.zeros((3, 5))}, "X has 4 features but X_test has 5"),
+        ({"X": np.zeros((3, 4)), "y": np.zeros(2)}, "X has 3 rows but y has 2"),
+        ({"X": np.zeros((3, 4)), "truth_test": {"S": np.zeros(2)}}, "X_test has 0 rows but truth_test"),
+        ({"X": np.zeros((3, 4)), "image_shape": (2, 3)}, "does not hold 4 features"),
+        ({"X": np.zeros((3, 4)), "columns": ("a",)}, "1 column names for 4 features"),
+    ],
+)
+def test_a_data_set_whose_parts_do_not_fit_is_refused(fields, message):
+    with pytest.raises(ValueError, match=message):
+        Dataset("x", **fields)
