@@ -101,7 +101,7 @@ class SpikeSlab(Distribution):
     @property
     def variance(self) -> Tensor:
         p = self.p_on
-        return p * (self.scale.square() + (1 - p) * self.loc.square())
+        return p * (self.scale.square() + torch.sigmoid(-self.logits) * self.loc.square())
 
     @property
     def mode(self) -> Tensor:
@@ -112,6 +112,7 @@ class SpikeSlab(Distribution):
         """The draw as a function of its noise: eps ~ N(0,1) and u ~ U(0,1), both (..., J)."""
         slab = self.loc + self.scale * eps
         if hard:
+            slab = torch.where(slab == 0, torch.finfo(slab.dtype).tiny, slab)  # an exact 0 would read as the spike
             return torch.where(switch(self.logits, u), slab, 0.0)
         weight: Tensor = (self.gate or ScaledSigmoid())(self.logits, u)
         return weight * slab
@@ -145,9 +146,9 @@ class SpikeSlab(Distribution):
 def _plogp(a: Tensor, b: Tensor | None = None) -> Tensor:
     """sigmoid(a) * log sigmoid(a), or sigmoid(a) * (log sigmoid(a) - log sigmoid(b)); 0 where sigmoid(a) is 0.
 
-    Infinite logits are set aside before the logarithms, so that 0 * inf is never formed.
+    Those are set aside before the logarithms, so that 0 * inf is never formed.
     """
-    never = torch.isneginf(a)
+    never = torch.sigmoid(a) == 0
     a = torch.where(never, 0.0, a)
     log_ratio = logsigmoid(a)
     if b is not None:

@@ -77,7 +77,7 @@ def mix(*words: int) -> int:
     """One well-spread 63-bit seed from several integers (the splitmix64 finaliser, folded)."""
     h = 0
     for w in words:
-        h = (h ^ (w & 0xFFFFFFFFFFFFFFFF)) + 0x9E3779B97F4A7C15 & 0xFFFFFFFFFFFFFFFF
+        h = (h ^ (int(w) & 0xFFFFFFFFFFFFFFFF)) + 0x9E3779B97F4A7C15 & 0xFFFFFFFFFFFFFFFF
         h = (h ^ h >> 30) * 0xBF58476D1CE4E5B9 & 0xFFFFFFFFFFFFFFFF
         h = (h ^ h >> 27) * 0x94D049BB133111EB & 0xFFFFFFFFFFFFFFFF
         h ^= h >> 31
@@ -155,8 +155,8 @@ def _scramble(h: Tensor) -> Tensor:
 
 
 def row_keys(x: Tensor) -> Tensor:
-    """A 64-bit key per row of a dense float32 batch, (..., B, D) -> (..., B), from its bits alone."""
-    bits = (x + 0.0).view(torch.int32).to(torch.int64)  # adding zero folds -0.0 into 0.0
+    """A 64-bit key per row of a dense batch, (..., B, D) -> (..., B), from its bits in float32 alone."""
+    bits = (x.float() + 0.0).view(torch.int32).to(torch.int64)  # adding zero folds -0.0 into 0.0
     column = _scramble(torch.arange(1, x.shape[-1] + 1, device=x.device) * _MULTIPLIERS[2])
     return _scramble(_scramble(bits ^ column).sum(-1))
 

@@ -54,9 +54,9 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
     """What all estimators share. Learned attributes: `model_`, `scaling_`, `likelihood_`, `history_`."""
 
     n_components: Annotated[int, "Number of latent units J."] = field(default=64, kw_only=False)
-    hidden: Annotated[tuple[int, ...], "Hidden layer sizes of the encoder; the decoder mirrors them."] = (400,)
+    hidden: Annotated[tuple[int, ...], "Hidden layer sizes of the encoder; the decoder mirrors them."] = (512,)
     likelihood: Annotated[str, "bernoulli, gaussian (learned variance), fixed-gaussian, or auto."] = "auto"
-    variance_floor: Annotated[float, "Least variance of likelihood='gaussian', in scaled units."] = 1e-2
+    variance_floor: Annotated[float, "Least variance of likelihood='gaussian', in scaled units."] = 0.03
     variance: Annotated[float, "Variance of likelihood='fixed-gaussian', in scaled units."] = 0.1
     scale: Annotated[str, "auto, standard, unit-norm or none; stored, and undone by inverse_transform."] = "auto"
     encoder: Annotated[nn.Module | None, "Your own network, (B, D) -> (B, any width); a linear head is added."] = None
@@ -91,7 +91,7 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         if not (isinstance(self.n_components, (int, np.integer)) and self.n_components > 0):
             raise ValueError(f"n_components must be an integer above 0, got {self.n_components!r}.")
         if not all(isinstance(h, (int, np.integer)) and h > 0 for h in self.hidden):
-            raise ValueError(f"hidden must hold layer sizes above 0, such as (400,); got {self.hidden!r}.")
+            raise ValueError(f"hidden must hold layer sizes above 0, such as (512,); got {self.hidden!r}.")
         for name in ("encoder", "decoder"):
             if not isinstance(getattr(self, name), (nn.Module, type(None))):
                 raise TypeError(f"{name} must be a torch.nn.Module or None, got {type(getattr(self, name)).__name__}.")
@@ -494,7 +494,7 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
             "scaling": type(self.scaling_).__name__,
             "data_fingerprint": self.fingerprint_,
             "n_steps": self.n_steps_,
-            "history": list(self.history_),
+            "history": self.history_.columns(),
         }
         storage.save_folder(path, tensors, meta)
 
@@ -504,7 +504,7 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         if meta["feature_names_in"] is not None:
             self.feature_names_in_ = np.array(meta["feature_names_in"], dtype=object)
         self.likelihood_, self.fingerprint_ = meta["likelihood"], meta["data_fingerprint"]
-        self.n_steps_, self.history_ = meta["n_steps"], History(meta["history"])
+        self.n_steps_, self.history_ = meta["n_steps"], History.from_columns(meta["history"])
         affine = scalings.Affine(torch.zeros(n_features), torch.ones(n_features))
         self.scaling_ = affine if meta["scaling"] == "Affine" else scalings.UnitNorm()
         self.model_ = self._build(n_features).eval()

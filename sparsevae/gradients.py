@@ -20,6 +20,11 @@ def switch(logits: Tensor, u: Tensor) -> Tensor:
     return u > torch.sigmoid(-logits)
 
 
+def _per_member(knob: Tensor) -> Tensor:
+    """A knob of shape () as it is, one of shape (*members,) ready to meet (*members, B, J)."""
+    return knob if knob.dim() == 0 else knob[..., None, None]
+
+
 class Gate(nn.Module):
     """(logits, u) -> weight in [0, 1], differentiable in the logits; `knobs` are buffers a schedule may drive."""
 
@@ -41,7 +46,7 @@ class ScaledSigmoid(Gate):
         self.register_buffer("sharpness", torch.tensor(float(sharpness)), persistent=False)
 
     def forward(self, logits: Tensor, u: Tensor) -> Tensor:
-        return torch.sigmoid(self.sharpness[..., None, None] * (u - torch.sigmoid(-logits)))
+        return torch.sigmoid(_per_member(self.sharpness) * (u - torch.sigmoid(-logits)))
 
 
 class StraightThrough(Gate):
@@ -55,7 +60,7 @@ class StraightThrough(Gate):
         self.register_buffer("temperature", torch.tensor(float(temperature)), persistent=False)
 
     def forward(self, logits: Tensor, u: Tensor) -> Tensor:
-        soft = torch.sigmoid((logits + torch.logit(u)) / self.temperature[..., None, None])
+        soft = torch.sigmoid((logits + torch.logit(u)) / _per_member(self.temperature))
         return switch(logits, u).to(soft.dtype) + (soft - soft.detach())
 
 

@@ -61,6 +61,8 @@ class UnitNorm(Scaling):
     log_det = None
 
     def forward(self, x: Tensor) -> Tensor:
+        # By its largest value first: the squares of 1e20 or 1e-20 leave float32.
+        x = x / x.abs().amax(-1, keepdim=True).clamp_min(torch.finfo(x.dtype).tiny)
         unit: Tensor = x / torch.linalg.vector_norm(x, dim=-1, keepdim=True).clamp_min(1e-12)
         return unit
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from numbers import Integral
 
 __all__ = ["Constant", "Cosine", "Cyclical", "Linear", "Schedule", "Step"]
 
@@ -17,7 +18,11 @@ Schedule = Callable[[int, int], float]
 
 
 def _steps(position: int | float, total: int) -> float:
-    return position if isinstance(position, int) else position * total
+    if isinstance(position, Integral):
+        return int(position)
+    if not 0 <= position <= 1:
+        raise ValueError(f"a position is a step (int) or a share of the run (float in [0, 1]); got {position!r}.")
+    return position * total
 
 
 def _progress(step: int, total: int, begin: int | float, end: int | float) -> float:
@@ -25,7 +30,7 @@ def _progress(step: int, total: int, begin: int | float, end: int | float) -> fl
     first, last = _steps(begin, total), _steps(end, total)
     if step >= last:
         return 1.0
-    return max(0.0, (step - first) / (last - first))
+    return 0.0 if step <= first else (step - first) / (last - first)
 
 
 @dataclass(frozen=True)
@@ -95,5 +100,5 @@ class Cyclical:
     def __call__(self, step: int, total: int) -> float:
         if step >= total:
             return self.stop
-        t = (step * self.cycles / total) % 1 / self.ramp
-        return self.stop if t >= 1 else self.start + t * (self.stop - self.start)
+        t = (step * self.cycles / total) % 1
+        return self.stop if t >= self.ramp else self.start + t / self.ramp * (self.stop - self.start)

@@ -61,7 +61,7 @@ class Training(BaseEstimator):
     steps: Annotated[int | None, "Gradient steps; 10,000 when neither steps nor epochs is given."] = None
     epochs: Annotated[float | None, "Length of the run as passes over the data, instead of steps."] = None
     batch_size: Annotated[int, "Rows in a minibatch (all rows where there are fewer)."] = 128
-    learning_rate: Annotated[float, "Adam's rate at the start."] = 1e-3
+    learning_rate: Annotated[float, "Adam's rate at the start."] = 2e-3
     decay: Annotated[str, "Course of the rate: constant, cosine (to 0), or step (times decay_factor at decay_at)."] = (
         "cosine"
     )
@@ -140,8 +140,23 @@ class History(list[dict[str, Any]]):
         """The values of one column, None where a row lacks it."""
         return [row.get(name) for row in self]
 
+    def names(self) -> list[str]:
+        """Every column, in the order of first appearance."""
+        return list(dict.fromkeys(k for row in self for k in row))
+
+    def columns(self) -> list[list[Any]]:
+        """The table column by column, each headed by its name: a plain form that keeps their order."""
+        return [[name, *self.column(name)] for name in self.names()]
+
+    @classmethod
+    def from_columns(cls, columns: list[list[Any]]) -> History:
+        """The inverse of `columns`."""
+        names = [c[0] for c in columns]
+        rows = zip(*(c[1:] for c in columns), strict=True)
+        return cls({k: v for k, v in zip(names, row, strict=True) if v is not None} for row in rows)
+
     def __str__(self) -> str:
-        names = list(dict.fromkeys(k for row in self for k in row))
+        names = self.names()
         cells = [names] + [[_cell(row.get(k)) for k in names] for row in self]
         widths = [max(len(line[i]) for line in cells) for i in range(len(names))]
         return "\n".join("  ".join(c.rjust(w) for c, w in zip(line, widths, strict=True)) for line in cells)
@@ -193,7 +208,7 @@ def clip_gradients(parameters: list[nn.Parameter], largest: float, members: torc
     squares = torch.stack([g.square().reshape(*members, -1).sum(-1) for g in gradients]).sum(0)
     factor = (largest / (squares.sqrt() + 1e-12)).clamp(max=1.0)
     for g in gradients:
-        g.mul_(factor.view(*members, *(1,) * (g.dim() - n)))
+        g.mul_(factor.view(members + (1,) * (g.dim() - n)))
 
 
 class Run:
@@ -336,9 +351,9 @@ class Run:
         self.load(before)
 
     def _compile(self) -> None:
-        self._loss = torch.compile(self._loss)  # type: ignore[method-assign]
-        with warnings.catch_warnings():
+        with warnings.catch_warnings():  # torch's own deprecations, raised while it imports its compiler
             warnings.simplefilter("ignore")
+            self._loss = torch.compile(self._loss)  # type: ignore[method-assign]
             self.tape.refill(0)
             self._eager()
 

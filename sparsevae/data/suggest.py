@@ -15,6 +15,7 @@ def unknown(kind: str, word: str, known: Iterable[str]) -> str:
     known = list(known)
     if not known:
         return f"unknown {kind} {word!r}: there are none"
-    close = get_close_matches(word.lower(), known, n=1)
-    hint = f"did you mean {close[0]!r}? There are" if close else "there are"
+    names = {name.lower(): name for name in known}
+    close = get_close_matches(word.lower(), names, n=1)
+    hint = f"did you mean {names[close[0]]!r}? There are" if close else "there are"
     return f"unknown {kind} {word!r}: {hint}: {', '.join(known)}"

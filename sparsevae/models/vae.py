@@ -41,7 +41,7 @@ class VAE(SparseCoder):
     >>> X = sv.data.load("digits").X
     >>> est = sv.VAE(8, training=sv.Training(steps=30, verbose=0)).fit(X)
     >>> est.transform(X).shape
-    (1437, 8)
+    (1438, 8)
     """
 
     def posterior(self) -> Family:

@@ -1,0 +1,50 @@
+"""`python -m benchmarks` (or `make bench`): every benchmark in one run, a table with verdicts, and a JSON file."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+import sparsevae as sv
+from benchmarks.report import machine
+
+
+def main(argv: list[str] | None = None) -> dict[str, Any]:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("--device", default="auto", help="auto (CUDA where there is one), cpu, cuda or cuda:N")
+    parser.add_argument("--only", choices=["speed", "coding"], help="run one of the two benchmarks")
+    parser.add_argument("--all", action="store_true", help="batches of 500 too, not only of 100")
+    parser.add_argument("--quick", action="store_true", help="a smoke run: seconds, and numbers without meaning")
+    parser.add_argument("--out", default="runs/benchmarks.json", help="where the numbers go, as JSON")
+    args = parser.parse_args(argv)
+    device = sv.Training(device=args.device).torch_device()
+    here = machine(device)
+    print(
+        f"{here['device']} ({here['name']}), torch {here['torch']}, Python {here['python']}, {here['cpus']} CPUs, "
+        f"load average {here['load_average']:.1f} before the start"
+    )
+    if args.quick:
+        print("A quick run: it shows that everything works; its numbers mean nothing.")
+    result: dict[str, Any] = {"machine": here, "quick": args.quick}
+    if args.only != "coding":
+        from benchmarks import speed
+
+        result["speed"] = speed.run(device, quick=args.quick, batches=[100, 500] if args.all else [100])
+        print()
+    if args.only != "speed":
+        from benchmarks import coding
+
+        result["coding"] = coding.run(device, quick=args.quick)
+    result["load_average_after"] = machine(device)["load_average"]
+    print(f"Load average {result['load_average_after']:.1f} at the end.")
+    out = Path(args.out)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text(json.dumps(result, indent=1) + "\n")
+    print(f"Written to {out}.")
+    return result
+
+
+if __name__ == "__main__":
+    main()

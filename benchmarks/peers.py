@@ -1,0 +1,167 @@
+"""What we are compared with: the loop a careful user writes by hand, and pythae's own trainer.
+
+`HandVSC` is Variational Sparse Coding in plain PyTorch, the same mathematics as `sparsevae.VSC` with a Gaussian
+likelihood of learned variance; `speed.same_model` asserts that loss and gradients agree.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import io
+import logging
+import math
+import tempfile
+import time
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import logsigmoid, softplus
+from torch.utils.data import DataLoader, TensorDataset
+
+FLOOR = 1e-2  # least variance of the likelihood, the library's default
+
+
+class Clock:
+    """Reads the time when a loop reaches its steps `first` and `last`; waits for the device at both."""
+
+    def __init__(self, first: int, last: int, device: torch.device) -> None:
+        self.first, self.last, self.device = first, last, device
+        self.readings: dict[int, float] = {}
+
+    def __call__(self, step: int) -> None:
+        if step in (self.first, self.last) and step not in self.readings:
+            if self.device.type == "cuda":
+                torch.cuda.synchronize(self.device)
+            self.readings[step] = time.perf_counter()
+
+    @property
+    def seconds_per_step(self) -> float:
+        return (self.readings[self.last] - self.readings[self.first]) / (self.last - self.first)
+
+
+class HandVSC(nn.Module):
+    """x -> 400 -> (loc, log-variance, gate logits) x 200 -> 400 -> (mean, raw variance) x 784."""
+
+    def __init__(self, n_in: int, hidden: int, units: int, alpha: float, sharpness: float = 50.0) -> None:
+        super().__init__()
+        self.encoder = nn.Sequential(nn.Linear(n_in, hidden), nn.ReLU(), nn.Linear(hidden, 3 * units))
+        self.decoder = nn.Sequential(nn.Linear(units, hidden), nn.ReLU(), nn.Linear(hidden, 2 * n_in))
+        self.alpha, self.sharpness, self.units = alpha, sharpness, units
+
+    def loss(self, x: Tensor, eps: Tensor, u: Tensor) -> Tensor:
+        mu, log_var, a = self.encoder(x).chunk(3, -1)
+        sigma, p_on = torch.exp(0.5 * log_var) + 1e-4, torch.sigmoid(a)
+        z = torch.sigmoid(self.sharpness * (u - 1 + p_on)) * (mu + sigma * eps)
+        mean, s = self.decoder(z).chunk(2, -1)
+        var = FLOOR + softplus(s)
+        nll = 0.5 * ((x - mean) ** 2 / var + var.log() + math.log(2 * math.pi)).sum(-1)
+        slab = 0.5 * (mu**2 + sigma**2 - 1) - sigma.log()
+        on, off = logsigmoid(a) - math.log(self.alpha), logsigmoid(-a) - math.log1p(-self.alpha)
+        return (nll + (p_on * (slab + on) + (1 - p_on) * off).sum(-1)).mean()
+
+
+def loader_batches(X: Tensor, batch: int, workers: int, device: torch.device) -> Iterator[Tensor]:
+    """TensorDataset and a shuffling DataLoader, epoch after epoch; pinned memory on CUDA, workers kept alive."""
+    loader = DataLoader(
+        TensorDataset(X),
+        batch_size=batch,
+        shuffle=True,
+        drop_last=True,
+        num_workers=workers,
+        persistent_workers=workers > 0,
+        pin_memory=device.type == "cuda",
+    )
+    while True:
+        for (x,) in loader:
+            yield x.to(device, non_blocking=True)
+
+
+def resident_batches(X: Tensor, batch: int) -> Iterator[Tensor]:
+    """Data already on the device; a minibatch is an index."""
+    while True:
+        for index in torch.randperm(len(X), device=X.device).split(batch):
+            if len(index) == batch:
+                yield X[index]
+
+
+def hand_loop(model: HandVSC, batches: Iterator[Tensor], clock: Clock, *, fused: bool) -> float:
+    """Adam on `model` until the clock's last step; the loss is looked at every 100 steps. Seconds a step."""
+    adam = torch.optim.Adam(model.parameters(), lr=1e-3, fused=True if fused else None)
+    for step, x in enumerate(batches):
+        clock(step)
+        if step == clock.last:
+            break
+        eps = torch.randn(len(x), model.units, device=x.device)
+        u = torch.rand(len(x), model.units, device=x.device)
+        loss = model.loss(x, eps, u)
+        adam.zero_grad()
+        loss.backward()
+        adam.step()
+        if step % 100 == 0 and not math.isfinite(loss.item()):
+            raise ArithmeticError(f"the peer's loss was not finite at step {step}")
+    return clock.seconds_per_step
+
+
+def has_pythae() -> bool:
+    return importlib.util.find_spec("pythae") is not None
+
+
+def pythae_loop(X: Tensor, hidden: int, units: int, batch: int, clock: Clock) -> float:
+    """pythae's VAE (no gates, no variance head) through its own BaseTrainer, on the CPU. Seconds a step."""
+    with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
+        warnings.simplefilter("ignore")
+        from pythae.data.datasets import BaseDataset
+        from pythae.models import VAE, VAEConfig
+        from pythae.models.base.base_utils import ModelOutput
+        from pythae.models.nn import BaseDecoder, BaseEncoder
+        from pythae.trainers import BaseTrainer, BaseTrainerConfig
+        from pythae.trainers.training_callbacks import TrainingCallback
+
+        for name in [n for n in logging.root.manager.loggerDict if n.startswith("pythae")]:
+            logging.getLogger(name).setLevel(logging.ERROR)
+
+        class Encoder(BaseEncoder):
+            def __init__(self) -> None:
+                super().__init__()
+                self.body = nn.Sequential(nn.Linear(X.shape[1], hidden), nn.ReLU())
+                self.loc, self.log_var = nn.Linear(hidden, units), nn.Linear(hidden, units)
+
+            def forward(self, x: Tensor) -> Any:
+                h = self.body(x)
+                return ModelOutput(embedding=self.loc(h), log_covariance=self.log_var(h))
+
+        class Decoder(BaseDecoder):
+            def __init__(self) -> None:
+                super().__init__()
+                self.body = nn.Sequential(nn.Linear(units, hidden), nn.ReLU(), nn.Linear(hidden, X.shape[1]))
+
+            def forward(self, z: Tensor) -> Any:
+                return ModelOutput(reconstruction=torch.sigmoid(self.body(z)))
+
+        class Timer(TrainingCallback):
+            """The clock's window: after step `first`, to after step `last`, ends of epochs included."""
+
+            done = 0
+
+            def on_train_step_end(self, training_config: Any, **kwargs: Any) -> None:
+                self.done += 1
+                clock(self.done)
+
+        with tempfile.TemporaryDirectory() as folder:
+            settings = BaseTrainerConfig(
+                output_dir=folder,
+                num_epochs=math.ceil((clock.last + 1) * batch / len(X)),
+                per_device_train_batch_size=batch,
+                learning_rate=1e-3,
+                no_cuda=True,
+            )
+            config = VAEConfig(input_dim=(X.shape[1],), latent_dim=units, reconstruction_loss="mse")
+            # A prefix of the rows, so that the last epoch ends soon after the clock's last step.
+            rows = X[: min(len(X), (clock.last + 1) * batch)]
+            data = BaseDataset(rows, torch.zeros(len(rows)))
+            BaseTrainer(VAE(config, Encoder(), Decoder()), data, training_config=settings, callbacks=[Timer()]).train()
+    return clock.seconds_per_step

@@ -1,0 +1,234 @@
+"""Milliseconds a training step: our loop, a hand-written peer loop of the same model, and pythae's trainer.
+
+The model is VSC 784-400-200-400-784 with a Gaussian likelihood of learned variance. Every contender runs the same
+number of steps a round, rounds are interleaved, and ratios are taken inside a round, so that a noisy machine hits all
+alike. A window opens after a warm-up and closes `steps` later; what lies inside is the whole loop.
+
+- ours: `sv.VSC(...).fit(X)` on uint8 rows, with schedules, checks for non-finite numbers, roll-back copies and a
+  report (active units, non-zeros) every 100 steps, as a default run of 10,000 steps has them. A schedule that reads
+  the clock opens and closes the window; set-up (statistics of the data, compiling, capturing) is shown apart.
+- peer: plain PyTorch on float32 rows, with none of that but a look at the loss every 100 steps.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+import sparsevae as sv
+from benchmarks import peers
+from benchmarks.peers import Clock, HandVSC
+from benchmarks.report import verdict, write_table
+from sparsevae.draw import Draw
+from sparsevae.threads import threads
+
+HIDDEN, UNITS, ALPHA = 400, 200, 0.1
+
+
+def images(n: int) -> tuple[np.ndarray[Any, Any], str]:
+    """(n, 784) uint8: MNIST where $SPARSEVAE_DATA has it, else synthetic images, so that nothing is downloaded."""
+    root = os.environ.get("SPARSEVAE_DATA")
+    if root and (Path(root) / "mnist").is_dir():
+        return np.asarray(sv.data.load("mnist").X)[:n], "MNIST"
+    rng = np.random.default_rng(0)
+    bumps = rng.standard_normal((32, 784)).astype(np.float32)
+    X = np.empty((n, 784), np.uint8)
+    for part in np.array_split(np.arange(n), max(1, n // 5000)):
+        codes = rng.standard_normal((len(part), 32)).astype(np.float32) * (rng.random((len(part), 32)) < 0.2)
+        X[part] = np.clip(128 * (codes @ bumps), 0, 255)
+    return X, "synthetic images"
+
+
+class _Fixed:
+    """Noise that was drawn beforehand."""
+
+    def __init__(self, eps: Tensor, u: Tensor) -> None:
+        self.eps, self.u = eps, u
+
+    def normal(self, like: Tensor) -> Tensor:
+        return self.eps
+
+    def uniform(self, like: Tensor) -> Tensor:
+        return self.u
+
+
+def _fitted(cls: type[sv.SparseCoder], X: np.ndarray[Any, Any], settings: sv.Training, **more: Any) -> sv.SparseCoder:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", sv.SparsityWarning)  # these runs are too short to be sparse
+        return cls(UNITS, hidden=(HIDDEN,), training=settings, **more).fit(X)
+
+
+def same_model(X: np.ndarray[Any, Any], batch: int, device: torch.device) -> float:
+    """Assert that ours and the peer have one loss and one gradient on the same weights, rows and noise.
+
+    Returns the relative difference of the losses.
+    """
+    settings = sv.Training(steps=20, batch_size=batch, device=str(device), verbose=0, tf32=False)
+    est = _fitted(sv.VSC, X[: 10 * batch], settings, alpha=ALPHA, likelihood="gaussian")
+    gate: Any = est.model_.posterior.gate
+    peer = HandVSC(X.shape[1], HIDDEN, UNITS, ALPHA, float(gate.sharpness)).to(device)
+    own = list(est.model_.parameters())
+    with torch.no_grad():
+        for mine, theirs in zip(own, peer.parameters(), strict=True):
+            theirs.copy_(mine)
+    rows = torch.tensor(X[:batch], device=device).float()
+    eps, u = torch.randn(batch, UNITS, device=device), torch.rand(batch, UNITS, device=device)
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("highest")
+    ours, _ = est.objective().to(device)(est.model_(est.scaling_(rows), Draw(_Fixed(eps, u), hard=False)))
+    theirs = peer.loss(rows / 255, eps, u)
+    gradients = zip(torch.autograd.grad(ours, own), torch.autograd.grad(theirs, list(peer.parameters())), strict=True)
+    apart = max(float((a - b).norm() / a.norm()) for a, b in gradients)
+    torch.set_float32_matmul_precision(before)
+    difference = abs(ours.item() - theirs.item()) / abs(ours.item())
+    if difference > 1e-4 or apart > 1e-3:
+        raise AssertionError(f"not the same model: losses differ by {difference:.1e}, gradients by {apart:.1e}")
+    return difference
+
+
+class Ours:
+    """One run of our loop through `fit`; also notes how long everything outside the window took."""
+
+    def __init__(self, cls: type[sv.SparseCoder], X: np.ndarray[Any, Any], *, compile: bool = False, **more: Any):
+        self.cls, self.X, self.compile, self.more = cls, X, compile, more
+        self.setup: list[float] = []
+
+    def __call__(self, batch: int, clock: Clock) -> float:
+        def tick(step: int, total: int) -> float:
+            clock(step)
+            return 1.0
+
+        class Timed(self.cls):  # type: ignore[name-defined,misc]
+            def schedules(self) -> Any:
+                return super().schedules() | {"kl_z": tick}
+
+        settings = sv.Training(
+            steps=clock.last + 1,
+            batch_size=batch,
+            device=str(clock.device),
+            compile=self.compile,
+            report_every=100,
+            verbose=0,
+        )
+        start = time.perf_counter()
+        _fitted(Timed, self.X, settings, **self.more)
+        self.setup.append(clock.readings[clock.first] - start)
+        return clock.seconds_per_step
+
+
+Contender = Callable[[int, Clock], float]
+
+
+def contenders(X: np.ndarray[Any, Any], device: torch.device) -> dict[str, Contender]:
+    """Everyone who takes part, by name."""
+    floats = torch.tensor(X).float() / 255
+    resident = floats.to(device)
+
+    def model() -> HandVSC:
+        return HandVSC(X.shape[1], HIDDEN, UNITS, ALPHA).to(device)
+
+    def loader(workers: int) -> Contender:
+        return lambda batch, clock: peers.hand_loop(
+            model(), peers.loader_batches(floats, batch, workers, device), clock, fused=False
+        )
+
+    vsc = {"alpha": ALPHA, "likelihood": "gaussian"}
+    found: dict[str, Contender] = {
+        "ours": Ours(sv.VSC, X, **vsc),
+        "ours, compiled": Ours(sv.VSC, X, compile=True, **vsc),
+        "peer: DataLoader, 0 workers, Adam": loader(0),
+        "peer: DataLoader, 2 workers, Adam": loader(2),
+        "peer: data on device, fused Adam": lambda batch, clock: peers.hand_loop(
+            model(), peers.resident_batches(resident, batch), clock, fused=True
+        ),
+    }
+    if device.type == "cpu" and peers.has_pythae():
+        found["pythae's VAE (no gates, no variance)"] = lambda batch, clock: peers.pythae_loop(
+            floats, HIDDEN, UNITS, batch, clock
+        )
+        found["our VAE of pythae's shapes"] = Ours(sv.VAE, X, likelihood="fixed-gaussian")
+    return found
+
+
+def race(
+    field: dict[str, Contender], batch: int, rounds: int, warmup: int, steps: int, device: torch.device
+) -> dict[str, list[float]]:
+    """Interleaved rounds: name -> milliseconds a step in each. A contender that fails is left out, and said so."""
+    times: dict[str, list[float]] = {name: [] for name in field}
+    for i in range(rounds):
+        names = list(field)
+        for name in names[i % len(names) :] + names[: i % len(names)]:  # everyone starts a round in turn
+            times[name].append(1e3 * field[name](batch, Clock(warmup, warmup + steps, device)))
+    return times
+
+
+def run(device: torch.device, *, quick: bool, batches: list[int]) -> dict[str, Any]:
+    """The race, as a table with verdicts; returns all of it for the JSON file."""
+    rounds, warmup, steps = (1, 5, 20) if quick else (5, 50, 300 if device.type == "cpu" else 2000)
+    X, source = images(2_000 if quick else 60_000)
+    result: dict[str, Any] = {"data": f"{source}, {X.shape[0]} x {X.shape[1]}", "rounds": rounds, "steps": steps}
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high")  # what our loop sets: TF32 on CUDA, no difference on a CPU
+    try:
+        with threads() as count:
+            result["threads"] = count
+            result["loss_difference"] = same_model(X, 100, device)
+            print(f"Speed: VSC 784-{HIDDEN}-{UNITS}-{HIDDEN}-784, Gaussian with learned variance, on {result['data']}")
+            print(f"{rounds} interleaved rounds of {steps} steps, {count} torch threads; ours keeps uint8 rows and ")
+            print("scales them on the fly, peers hold float32. Loss of ours and peer on the same weights, rows and ")
+            print(f"noise: equal to {result['loss_difference']:.0e} relative.")
+            for batch in batches:
+                field = contenders(X, device)
+                times = race(field, batch, rounds, warmup, steps, device)
+                result[f"batch {batch}"] = judge(field, times, batch, device)
+    finally:
+        torch.set_float32_matmul_precision(before)
+    return result
+
+
+def judge(field: dict[str, Contender], times: dict[str, list[float]], batch: int, device: torch.device) -> Any:
+    """Print medians, ratios to the better DataLoader loop round by round, and what became of the targets."""
+    loaders = [k for k in times if "DataLoader" in k]
+    peer = min(loaders, key=lambda k: statistics.median(times[k]))
+
+    def ratios(other: str, name: str) -> list[float]:
+        return [b / a for a, b in zip(times[name], times[other], strict=True)]
+
+    rows, out = [], {}
+    for name, ms in times.items():
+        r = ratios(peer, name)
+        out[name] = {"ms": ms, "median_ms": statistics.median(ms), "times_peer": statistics.median(r), "per_round": r}
+        contender = field[name]
+        if isinstance(contender, Ours):
+            out[name]["setup_s"] = contender.setup[-len(ms) :]
+        setup = f"{statistics.median(contender.setup):.1f}" if isinstance(contender, Ours) else ""
+        span = f"{min(r):.2f} to {max(r):.2f}"
+        rows.append([name, f"{statistics.median(ms):.2f}", f"{statistics.median(r):.2f}", span, setup])
+    write_table(
+        f"batch {batch}, {device.type}",
+        ["contender", "ms a step", "times the peer", "in each round", "set-up, s"],
+        rows,
+    )
+    print(f'The peer is the better of the DataLoader loops: "{peer}".')
+    cpu = device.type == "cpu"
+    verdicts = [verdict("ours, times the peer loop", 1.2 if cpu else 10.0, out["ours"]["times_peer"])]
+    compiled = out["ours, compiled"]["times_peer"]
+    verdicts.append(verdict("ours compiled, times the peer loop", 1.5 if cpu else 10.0, compiled))
+    for other in times:
+        if other.startswith("pythae"):
+            measured = statistics.median(ratios(other, "ours"))
+            verdicts.append(verdict("our VSC, times pythae's VAE (which does 2/3 of the arithmetic)", 1.0, measured))
+            measured = statistics.median(ratios(other, "our VAE of pythae's shapes"))
+            verdicts.append(verdict("our VAE, times pythae's VAE (like for like)", 1.0, measured))
+    if cpu and not peers.has_pythae():
+        print("pythae is not installed here, so it was not measured (pip install pythae==0.1.2).")
+    return {"contenders": out, "peer": peer, "verdicts": verdicts}

@@ -1,0 +1,610 @@
+"""The command line: fit, encode, evaluate, sample, data, demo.
+
+The flags of `fit` are read from the constructors, so a new model in the registry has its own without a line here.
+Results go to standard output (one JSON object with `--json`), everything else to standard error. Exit codes: 0;
+1 for a mistake of the user's, told in one line; 2 for a wrong flag; 130 and 143 after Ctrl-C and SIGTERM.
+Heavy modules are imported by the command that needs them.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import inspect
+import io
+import json
+import math
+import sys
+import types
+import typing
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+if TYPE_CHECKING:
+    from sparsevae.estimator import SparseCoder
+    from sparsevae.parameters import Parameter
+
+__all__ = ["main"]
+
+
+def main(args: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code. Exceptions that are no mistake of the user's pass through."""
+    words = list(sys.argv[1:] if args is None else args)
+    debug = "--debug" in words
+    command = typer.main.get_command(app)
+    with warnings.catch_warnings():
+        warnings.showwarning = _show_warning
+        try:
+            command([w for w in words if w != "--debug"], prog_name="sparsevae")
+        except SystemExit as stop:
+            return stop.code if isinstance(stop.code, int) else int(stop.code is not None)
+        except Exception as error:
+            if debug or not _is_mistake(error):
+                raise
+            _say(f"error: {str(error).strip().partition('\n')[0] or type(error).__name__}")
+            return 1
+    return 0
+
+
+def _is_mistake(error: Exception) -> bool:
+    if isinstance(error, (ValueError, TypeError, OSError)):
+        return True
+    from sparsevae.training import DivergenceError
+
+    return isinstance(error, DivergenceError)
+
+
+def _show_warning(message: Warning | str, *where: Any, **more: Any) -> None:
+    _say(f"warning: {message}")
+
+
+def _say(line: str) -> None:
+    print(f"sparsevae: {line}", file=sys.stderr, flush=True)
+
+
+# -- flags from constructors ------------------------------------------------------------------------------------
+
+_COVERED = ("training", "folder", "verbose")  # spelled as Training's own flags, --out and --quiet
+_SPELLED = {int: "INT", float: "FLOAT", str: "TEXT"}  # in the order in which a union's members are tried
+
+
+def _members(kind: Any) -> list[Any]:
+    """The types that a union allows, those with a plain spelling first; of any other type, the type itself."""
+    if typing.get_origin(kind) not in (typing.Union, types.UnionType):
+        return [kind]
+    parts = typing.get_args(kind)
+    return [*(k for k in _SPELLED if k in parts), *(k for k in parts if k not in _SPELLED)]
+
+
+def _spelling(kind: Any) -> str:
+    """How a value of this type is written in a flag, as help shows it; empty for one that cannot be written.
+
+    >>> _spelling(int | float | None), _spelling(tuple[int, ...]), _spelling(object)
+    ('INT|FLOAT', 'INT,...', '')
+    """
+    if typing.get_origin(kind) is tuple:
+        return ",".join("..." if k is Ellipsis else _spelling(k) for k in typing.get_args(kind))
+    if (members := _members(kind)) != [kind]:
+        return "|".join(filter(None, map(_spelling, members)))
+    return _SPELLED.get(kind, "")
+
+
+def _parse(text: str, kind: Any) -> Any:
+    """A flag's text as a value of a constructor's type: numbers, words, lists with commas, "none" where it may be.
+
+    >>> _parse("400,200", tuple[int, ...]), _parse("none", int | None), _parse("0.2", int | float)
+    ((400, 200), None, 0.2)
+    """
+    parts = typing.get_args(kind)
+    if typing.get_origin(kind) is tuple:
+        words = [w.strip() for w in text.split(",")] if text else []
+        kinds = parts[:1] * len(words) if parts[-1] is Ellipsis else parts
+        if len(words) == len(kinds):
+            return tuple(map(_parse, words, kinds))
+    elif types.NoneType in parts and text.lower() == "none":
+        return None
+    else:
+        for member in filter(_spelling, _members(kind)):
+            with suppress(ValueError):
+                return member(text) if member in _SPELLED else _parse(text, member)
+    raise ValueError(f"expected {_spelling(kind)}, got {text!r}")
+
+
+def _schedule(text: str) -> tuple[str, Any]:
+    """A knob, a schedule's name and its arguments.
+
+    >>> _schedule("kl_z=linear:0:1:0:0.2")
+    ('kl_z', Linear(start=0.0, stop=1.0, begin=0, end=0.2))
+    """
+    from sparsevae import schedules
+    from sparsevae.data.suggest import unknown
+
+    known = {name.lower(): getattr(schedules, name) for name in schedules.__all__ if name != "Schedule"}
+    knob, _, course = text.partition("=")
+    word, *words = course.lower().split(":")
+    if word not in known:
+        raise ValueError(unknown("schedule", word, known))
+    hints = typing.get_type_hints(known[word])
+    try:
+        return knob, known[word](*(_parse(w, kind) for w, kind in zip(words, hints.values(), strict=False)))
+    except TypeError:  # an argument is missing
+        raise ValueError(f"{word} takes {':'.join(hints)}, got {text!r}") from None
+
+
+def _is_switch(p: Parameter) -> bool:
+    return bool in _members(p.type)
+
+
+def _is_table(p: Parameter) -> bool:
+    return any(typing.get_origin(k) is dict for k in _members(p.type))
+
+
+def _flag(p: Parameter) -> str:
+    """The flag of a parameter; a table's is given once for each entry, so it is in the singular."""
+    return "--" + (p.name.removesuffix("s") if _is_table(p) else p.name).replace("_", "-")
+
+
+def _option(p: Parameter, panel: str) -> inspect.Parameter | None:
+    """Typer's view of a constructor argument: a switch, or a text whose default is written as a user would."""
+    flag, metavar, text, default = _flag(p), _spelling(p.type), p.help, p.default
+    kind: Any = str | None
+    if _is_switch(p):
+        flag, kind, metavar = f"{flag}/--no-{flag[2:]}", bool | None, None
+    elif _is_table(p):
+        kind, metavar = list[str] | None, "KNOB=NAME:VALUE:..."
+        text += " Here one at a time: kl_z=cyclical:0:1, kl_z=linear:START:STOP:BEGIN:END."
+    elif not metavar:
+        return None
+    elif default is not None:
+        default = ",".join(map(str, default)) if isinstance(default, tuple) else str(default)
+    option = typer.Option(flag, help=text, metavar=metavar, rich_help_panel=panel)
+    return inspect.Parameter(
+        p.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, option]
+    )
+
+
+def _value(p: Parameter, given: Any) -> Any:
+    """A constructor argument from what typer read."""
+    try:
+        if _is_table(p):
+            return dict(map(_schedule, given)) if given else None
+        return _parse(given, p.type) if isinstance(given, str) else given
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint=f"'{_flag(p)}'") from None
+
+
+# -- what commands share ----------------------------------------------------------------------------------------
+
+
+class Part(StrEnum):
+    """The part of a data set."""
+
+    TRAIN = "train"
+    TEST = "test"
+
+
+Folder = Annotated[Path, typer.Argument(metavar="DIR", help="A folder that fit has filled, or any saved model.")]
+Data = Annotated[
+    str,
+    typer.Option(
+        "--data", "-d", metavar="D", help="A data set (`sparsevae data list`) or a .npy, .npz, .csv or .parquet file."
+    ),
+]
+DataOptions = Annotated[
+    list[str] | None,
+    typer.Option(metavar="NAME=VALUE", help="An option of the data set (`sparsevae data info D`); repeatable."),
+]
+Split = Annotated[Part | None, typer.Option(help="Part of the data set; by default test if it has one, else train.")]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")]
+
+
+def _rows(data: str, split: Part | None, options: Iterable[str] | None) -> tuple[Any, str]:
+    """The rows that --data and --split name, and which part they are."""
+    from sparsevae.data import load
+
+    chosen: dict[str, Any] = {}
+    for option in options or ():
+        name, _, text = option.partition("=")
+        chosen[name] = text
+        with suppress(ValueError, SyntaxError):  # a word stays a word
+            chosen[name] = ast.literal_eval(text)
+    found = load(data, **chosen)
+    if split is Part.TEST and found.X_test is None:
+        raise ValueError(f"{data} has no test part; leave --split out.")
+    if split is Part.TRAIN or found.X_test is None:
+        return found.X, "train"
+    return found.X_test, "test"
+
+
+def _load(folder: Path) -> SparseCoder:
+    from sparsevae.estimator import load
+
+    est: SparseCoder = load(folder)
+    return est
+
+
+def _write(path: Path, write: Callable[[Any], object]) -> None:
+    """All of the file or nothing of it: made in memory, then put in its place in one move."""
+    from sparsevae.storage import write_file
+
+    buffer = io.BytesIO()
+    write(buffer)
+    write_file(path, buffer.getvalue())
+
+
+def _ending(path: Path, *known: str) -> str:
+    if path.suffix.lower() not in known:
+        raise ValueError(f"--out {path}: expected a name that ends in {' or '.join(known)}.")
+    return path.suffix.lower()
+
+
+def _print_json(result: Mapping[str, Any]) -> None:
+    print(json.dumps(result))
+
+
+def _print_table(rows: Iterable[Sequence[str]], *header: str, right: str = "") -> None:
+    """A table on standard output; columns named in `right` are numbers, and stand to the right."""
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=SIMPLE_HEAD if header else None, show_header=bool(header), show_edge=False, pad_edge=False)
+    for name in header:
+        table.add_column(name, justify="right" if name in right.split() else "left")
+    for row in rows:
+        table.add_row(*row)
+    Console(highlight=False, markup=False).print(table)
+
+
+# -- fit --------------------------------------------------------------------------------------------------------
+
+# Plain help: panels cut long flags off on a narrow terminal.
+_STYLE: dict[str, Any] = {"rich_markup_mode": None, "context_settings": {"help_option_names": ["-h", "--help"]}}
+
+
+class Models(TyperGroup):
+    """One sub-command for each model in the registry, built when asked for: `sparsevae --help` loads no model."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        from sparsevae.models import REGISTRY
+
+        return list(REGISTRY)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        from sparsevae.data.suggest import unknown
+        from sparsevae.models import REGISTRY
+
+        found = {name.lower(): cls for name, cls in REGISTRY.items()}.get(cmd_name.lower())
+        if found is None:
+            raise ValueError(unknown("model", cmd_name, REGISTRY))
+        return _fit_command(found)
+
+
+class Model(TyperCommand):
+    """A command whose help lists flags under the panels that they name."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        panels: dict[str, list[tuple[str, str]]] = {}
+        for p in self.get_params(ctx):
+            if line := p.get_help_record(ctx):
+                panels.setdefault(getattr(p, "rich_help_panel", None) or "Options", []).append(line)
+        for panel, lines in panels.items():
+            with formatter.section(panel):
+                formatter.write_dl(lines)
+
+
+def _fit_command(cls: type[SparseCoder]) -> Any:
+    """The sub-command of one model."""
+    from sparsevae.parameters import documented
+    from sparsevae.training import Training
+
+    own, settings = ({p.name: p for p in documented(c) if p.name not in _COVERED} for c in (cls, Training))
+
+    def fit(
+        *,
+        data: Data,
+        out: Annotated[Path, typer.Option("--out", "-o", metavar="DIR", help="Folder for the model and its run.")],
+        split: Annotated[Part, typer.Option(help="Part of the data set.")] = Part.TRAIN,
+        data_option: DataOptions = None,
+        quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
+        as_json: Json = False,
+        **flags: Any,
+    ) -> None:
+        choices, rest = ({k: _value(p, flags[k]) for k, p in t.items() if k in flags} for t in (own, settings))
+        est = cls(**choices, training=Training(**rest, folder=str(out), verbose=int(not quiet)))
+        _fit(est, out, data, split, data_option, as_json)
+
+    shared = [p for p in inspect.signature(fit, eval_str=True).parameters.values() if p.kind is p.KEYWORD_ONLY]
+    options = [_option(p, "Model") for p in own.values()] + [_option(p, "Training") for p in settings.values()]
+    vars(fit)["__signature__"] = inspect.Signature([*shared, *filter(None, options)])
+    alone = typer.Typer(add_completion=False, **_STYLE)
+    alone.command(cls.__name__, cls=Model, help=(cls.__doc__ or "").splitlines()[0])(fit)
+    return typer.main.get_command(alone)
+
+
+def _fit(est: SparseCoder, out: Path, data: str, split: Part, options: list[str] | None, as_json: bool) -> None:
+    from sparsevae.storage import check_folder
+
+    resume = est.get_params()["training__resume"]
+    finished, begun = ((out / name).exists() for name in ("model.json", "checkpoint.safetensors"))
+    if begun and not resume:
+        state = "a finished run" if finished else "an unfinished run"
+        raise FileExistsError(f"{out} holds {state}: continue it with --resume, or choose another folder.")
+    if finished and not begun:
+        raise FileExistsError(f"{out} holds a model without a run to continue: choose another folder.")
+    check_folder(out)
+    est.check()
+    X, _ = _rows(data, split, options)
+    try:
+        est.fit(X)
+    except (KeyboardInterrupt, SystemExit) as stop:
+        saved = (out / "checkpoint.safetensors").exists()
+        _say(f"interrupted; {'the same command with --resume goes on' if saved else 'nothing was saved yet'}.")
+        raise typer.Exit(130 if isinstance(stop, KeyboardInterrupt) else 143) from None
+    # Where and how the run went is no part of the model: a resumed run leaves the same bytes, a copy runs anywhere.
+    est.set_params(training__folder=None, training__resume=False, training__verbose=1)
+    est.save(out)
+    name, last = type(est).__name__, {k: v for k, v in est.history_[-1].items() if k not in ("step", "epoch")}
+    if as_json:
+        about = {"model": name, "out": str(out), "rows": X.shape[0], "features": X.shape[1]}
+        return _print_json({**about, "likelihood": est.likelihood_, "steps": est.n_steps_, "final": last})
+    print(f"{name} of {X.shape[0]:,} rows x {X.shape[1]:,} features ({est.likelihood_}), {est.n_steps_:,} steps")
+    print("  ".join(f"{k} {v:.4g}" for k, v in last.items()))
+    print(f"saved in {out}; next: sparsevae evaluate {out} --data {data}")
+
+
+# -- the commands -----------------------------------------------------------------------------------------------
+
+
+class Commands(TyperGroup):
+    """The commands, in the order in which one needs them."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return ["fit", "encode", "evaluate", "sample", "data", "demo"]
+
+
+app = typer.Typer(cls=Commands, add_completion=False, no_args_is_help=True, **_STYLE)
+app.add_typer(
+    typer.Typer(cls=Models, no_args_is_help=True, subcommand_metavar="MODEL [OPTIONS]", **_STYLE),
+    name="fit",
+    help="Train a model and save it.",
+    epilog="Each model has flags of its own: sparsevae fit VSC --help",
+)
+data_app = typer.Typer(no_args_is_help=True, **_STYLE)
+app.add_typer(data_app, name="data", help="The data sets that have a name.")
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from sparsevae import __version__
+
+        print(f"sparsevae {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error; goes anywhere.")] = False,
+) -> None:
+    """Sparse, interpretable codes from deep generative models."""
+
+
+@app.command()
+def encode(
+    folder: Folder,
+    data: Data,
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="codes.npz or codes.parquet.")],
+    max_active: Annotated[
+        int | None, typer.Option(metavar="K", help="Keep at most K non-zeros a row, the most probable ones.")
+    ] = None,
+    split: Split = None,
+    data_option: DataOptions = None,
+    as_json: Json = False,
+) -> None:
+    """Write the code of every row.
+
+    Sparse codes: .npz is a CSR matrix for scipy.sparse.load_npz; .parquet has the columns row, indices (the units
+    that are on) and values, one line a row, as vector databases take sparse vectors.
+
+    Dense codes: .npz holds one array, codes; .parquet has one column for each unit.
+    """
+    from scipy.sparse import issparse, save_npz
+
+    ending = _ending(out, ".npz", ".parquet")
+    est = _load(folder)
+    X, part = _rows(data, split, data_option)
+    codes = est.transform(X, max_active=max_active)
+    if ending == ".parquet":
+        from pyarrow import parquet
+
+        table = _arrow(codes, est.get_feature_names_out())
+        _write(out, lambda file: parquet.write_table(table, file))
+    elif issparse(codes):
+        _write(out, lambda file: save_npz(file, codes))
+    else:
+        import numpy as np
+
+        _write(out, lambda file: np.savez(file, codes=codes))
+    n, units = codes.shape
+    nonzeros = int((codes != 0).sum()) / n
+    if as_json:
+        about = {"out": str(out), "sparse": bool(issparse(codes)), "split": part}
+        return _print_json({**about, "rows": n, "units": units, "nonzeros": nonzeros})
+    print(f"{out}: {n:,} rows ({part}) x {units:,} units, {nonzeros:.4g} non-zeros a row")
+
+
+def _arrow(codes: Any, names: Iterable[str]) -> Any:
+    """Codes as an Arrow table: a column for each unit, or where they are sparse, lists of units and values."""
+    import pyarrow as pa
+    from scipy.sparse import issparse
+
+    if not issparse(codes):
+        return pa.table(dict(zip(names, codes.T, strict=True)))
+    ends = pa.array(codes.indptr, pa.int64())
+    indices, values = (pa.LargeListArray.from_arrays(ends, v) for v in (codes.indices, codes.data))
+    return pa.table({"row": range(codes.shape[0]), "indices": indices, "values": values})
+
+
+@app.command()
+def evaluate(
+    folder: Folder,
+    data: Data,
+    caps: Annotated[str, typer.Option(metavar="K,...", help="Also the error with at most K non-zeros a row.")] = "",
+    importance: Annotated[
+        int | None, typer.Option(metavar="K", help="Also the tighter bound of K samples an item (slow).")
+    ] = None,
+    split: Split = None,
+    data_option: DataOptions = None,
+    as_json: Json = False,
+) -> None:
+    """Score, sparsity, reconstruction error, cost of caps."""
+    try:
+        limits = _parse(caps, tuple[int, ...])
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="'--caps'") from None
+    est = _load(folder)
+    X, part = _rows(data, split, data_option)
+    result: dict[str, Any] = {"model": type(est).__name__, "data": data, "split": part}
+    if importance is not None:  # first, since it may be refused
+        b = est.importance_bound(X, n_samples=importance)
+        result["importance"] = {
+            "samples": importance,
+            "bound": float(b.bound.mean()),
+            "standard_error": float(b.bound.std() / math.sqrt(len(b.bound))),
+            "effective_samples": float(b.effective_samples.mean()),
+        }
+    result |= est.evaluate(X, caps=limits)
+    if as_json:
+        return _print_json(result)
+    print(f"{result['model']} on {data} ({part}), {result['rows']:,} rows\n")
+    _print_table(_report(result))
+    if limits:
+        print()
+        free = result["mse"]
+        lines = [(str(cap), f"{mse:.6g}", f"{mse / free - 1:+.1%}") for cap, mse in result["caps"].items()]
+        _print_table([*lines, ("no cap", f"{free:.6g}", "")], "at most", "mse", "cost", right="mse cost")
+
+
+_MEANINGS = {
+    "bound": "a lower bound on log p(x)",
+    "cross-entropy": "on grey values: no bound on log p(x)",
+    "normalised-row density": "of normalised rows: no bound on log p(x)",
+}
+
+
+def _report(r: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    """Evaluated numbers as lines of (name, value, what it is)."""
+    meaning = r["score_meaning"]
+    score = f"{r['score']:.2f} ± {r['score_standard_error']:.2f}"
+    lines = [("score" if meaning == "bound" else meaning, score, f"nats; {_MEANINGS[meaning]}")]
+    if b := r.get("importance"):
+        note = f"nats; {b['samples']} samples, {b['effective_samples']:.3g} effective"
+        lines.append(("importance bound", f"{b['bound']:.2f} ± {b['standard_error']:.2f}", note))
+    lines += [(k.replace("_", " "), f"{r[k]:g}", "in scaled units") for k in ("variance_floor", "variance") if k in r]
+    drawn = f"{r['nonzeros_drawn']:.4g} when drawn, {r['nonzeros_expected']:.4g} expected"
+    return [
+        *lines,
+        ("KL", f"{r['kl']:.2f}", "nats"),
+        ("active units", str(r["active_units"]), f"of {r['n_components']}"),
+        ("non-zeros a row", f"{r['nonzeros_mode']:.4g}", drawn),
+        ("mse", f"{r['mse']:.6g}", "per value, in the data's own units"),
+    ]
+
+
+@app.command()
+def sample(
+    folder: Folder,
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="samples.npy, or samples.png for images.")],
+    n: Annotated[int, typer.Option("-n", min=1, help="How many.")] = 16,
+    seed: Annotated[int, typer.Option(help="The same seed gives the same samples.")] = 0,
+    noise: Annotated[bool, typer.Option("--noise", help="Draw x from p(x|z) instead of taking its mean.")] = False,
+    image_shape: Annotated[
+        str, typer.Option(metavar="H,W", help="Height and width of an image in a .png; by default a square.")
+    ] = "",
+) -> None:
+    """Draw new rows: z from the prior, x from the decoder."""
+    import numpy as np
+
+    ending = _ending(out, ".npy", ".png")
+    est = _load(folder)
+    rows = est.sample(n, seed=seed, noise=noise)
+    if ending == ".npy":
+        _write(out, lambda file: np.save(file, rows))
+    else:
+        from matplotlib.image import imsave
+
+        sheet = _sheet(rows, image_shape)
+        _write(out, lambda file: imsave(file, sheet, cmap="gray", format="png"))
+    print(f"{out}: {n} samples of {type(est).__name__}")
+
+
+def _sheet(rows: Any, image_shape: str) -> Any:
+    """Images side by side, as many down as across, lines between them, small ones enlarged to 64 pixels."""
+    import numpy as np
+
+    n, width = rows.shape
+    side = math.isqrt(width)
+    high, wide = _parse(image_shape, tuple[int, int]) if image_shape else (side, side)
+    if high * wide != width:
+        raise ValueError(f"rows of {width} values are no images of {high} x {wide}: give --image-shape H,W, or a .npy.")
+    across = math.ceil(math.sqrt(n))
+    down = math.ceil(n / across)
+    cells = np.full((down * across, high, wide), rows.min())
+    cells[:n] = rows.reshape(n, high, wide)
+    zoom = max(1, 64 // max(high, wide))
+    cells = cells.repeat(zoom, axis=1).repeat(zoom, axis=2)
+    cells = np.pad(cells, ((0, 0), (1, 1), (1, 1)), constant_values=rows.max())
+    grid = cells.reshape(down, across, *cells.shape[1:]).swapaxes(1, 2)
+    return grid.reshape(down * cells.shape[1], across * cells.shape[2])
+
+
+@data_app.command("list")
+def data_list(as_json: Json = False) -> None:
+    """All of them, and whether they are on this machine."""
+    from sparsevae.data import info, names
+
+    found = [info(name) for name in names()]
+    if as_json:
+        return _print_json({"data": [dataclasses.asdict(i) for i in found]})
+    _print_table(
+        [
+            (i.name, f"{i.rows:,}", f"{i.rows_test:,}", f"{i.features:,}", "here" if i.available else "to download")
+            for i in found
+        ],
+        *("name", "train", "test", "features", "where"),
+        right="train test features",
+    )
+
+
+@data_app.command("info")
+def data_info(name: Annotated[str, typer.Argument(metavar="NAME")], as_json: Json = False) -> None:
+    """What one of them is, where it comes from, its options."""
+    from sparsevae.data import info
+
+    i = info(name)
+    if as_json:
+        return _print_json(dataclasses.asdict(i))
+    lines = [("about", i.about), ("rows", f"{i.rows:,} train, {i.rows_test:,} test"), ("features", f"{i.features:,}")]
+    options = "\n".join(f"{k}={v!r}" for k, v in i.options.items()) or "none"
+    _print_table([*lines, ("source", i.source), ("options", options)])
+
+
+@app.command()
+def demo(
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="DIR", help="Folder for the page.")] = Path("demo"),
+    seed: Annotated[int, typer.Option(help="Fixes the run.")] = 0,
+) -> None:
+    """Train on embedded data, leave a page of pictures."""
+    from importlib import import_module
+
+    print(import_module("sparsevae.demo").run(out, seed))

@@ -1,0 +1,316 @@
+"""Conformance checks, shipped so that you can run them on distributions and models of your own.
+
+`check_distribution` asks whether a distribution over units is what it says it is: its density integrates to one, its
+draws have its moments, its entropy and its divergences are the ones its own density gives. `check_model` asks
+whether a model keeps the conventions everything else relies on: shapes, randomness from `Draw` alone, hard draws
+that follow the posterior, bounds that refuse relaxed ones. Both raise an AssertionError that says what was expected.
+
+>>> import torch
+>>> from sparsevae.distributions import SpikeSlab
+>>> check_distribution(SpikeSlab, (torch.tensor([-1.0, 2.0]), torch.tensor([0.5, 0.0]), torch.ones(2)), atoms=(0.0,))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+from torch.distributions import Distribution
+
+from sparsevae.bounds import bounds, log_weights
+from sparsevae.distributions import SpikeSlab, divergence, unit_divergence
+from sparsevae.draw import Draw, PerRow, row_keys
+from sparsevae.model import LatentModel, Trace
+from sparsevae.objectives import kl, nll
+
+__all__ = ["check_distribution", "check_model"]
+
+Make = Callable[..., Distribution]
+_SIGMAS = 5.0  # a fixed seed and a true claim: one false alarm in two million
+
+
+def _close(got: Tensor, wanted: Tensor, tolerance: Tensor | float, claim: str) -> None:
+    """|got - wanted| <= tolerance everywhere, and neither is NaN; equal infinities agree."""
+    assert got.shape == wanted.shape, f"{claim}: shape {tuple(got.shape)}, expected {tuple(wanted.shape)}"
+    off = torch.where(got == wanted, 0.0, (got - wanted).abs())
+    assert bool((off <= tolerance).all()), (
+        f"{claim}: got {got.detach().tolist()}, expected {wanted.detach().tolist()} "
+        f"within {torch.as_tensor(tolerance).detach().tolist()}"
+    )
+
+
+def _shape(got: Tensor, wanted: Sequence[int], claim: str) -> None:
+    assert tuple(got.shape) == tuple(wanted), f"{claim} has shape {tuple(got.shape)}, expected {tuple(wanted)}"
+
+
+def _within_errors(draws: Tensor, wanted: Tensor, claim: str) -> None:
+    """The mean of draws (n, ...) is `wanted`, within standard errors (and rounding)."""
+    error = draws.std(0) / len(draws) ** 0.5
+    _close(draws.mean(0), wanted, _SIGMAS * error + 1e-9 * (1 + wanted.abs()), f"{claim} ({len(draws)} draws)")
+
+
+def check_distribution(
+    make: Make,
+    parameters: Sequence[Tensor],
+    *,
+    other: Sequence[Tensor] | Distribution | None = None,
+    atoms: Sequence[float] = (),
+    reach: tuple[Tensor, Tensor] | None = None,
+    n_samples: int = 100_000,
+    seed: int = 0,
+) -> None:
+    """Check that a distribution with independent units agrees with itself, in float64.
+
+    Claims: log_prob integrates to 1 (atoms counted, the rest by quadrature); means and variances of draws are `mean`
+    and `variance`; `entropy` is -E log_prob; the closed-form divergence to `other` is E[log q - log p], is never
+    negative, and is 0 from q to itself; all of them are differentiable (gradcheck); everything works with no, one
+    and two leading dimensions, and after `expand`.
+
+    Parameters
+    ----------
+    make : callable
+        make(*parameters) -> Distribution with event_shape (J,).
+    parameters : tensors (J,)
+        Infinite ones are passed on, but not differentiated.
+    other : tensors (J,) or Distribution, optional
+        The prior of the divergence: a distribution, or parameters for `make`. Without it only KL(q || q) is checked.
+    atoms : floats
+        Single points that carry probability of their own, where log_prob is a log-probability: 0 for a spike.
+    reach : (centre, spread), tensors (J,), optional
+        Where the continuous part lies: all but nothing of it within 12 spreads. Taken from draws when not given,
+        which needs it to be drawn often enough.
+    n_samples, seed : int
+        Draws for the statistical claims, which allow five standard errors. The global random state is left alone.
+    """
+    parameters = [p.detach().double() for p in parameters]
+    q = make(*parameters)
+    (J,) = q.event_shape
+    assert q.batch_shape == (), f"parameters of shape (J,) must give batch_shape (), got {tuple(q.batch_shape)}"
+    if other is None:
+        p = None
+    else:
+        p = other if isinstance(other, Distribution) else make(*(t.detach().double() for t in other))
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        draws = q.sample(torch.Size([n_samples]))
+        _check_shapes(make, parameters, p)
+    _shape(draws, (n_samples, J), f"sample(({n_samples},))")
+    assert bool(torch.isfinite(draws).all()), "a draw is not finite"
+
+    _check_normalised(make, parameters, draws, atoms, reach)
+    _within_errors(draws, q.mean, "the mean of draws is `mean`")
+    _within_errors((draws - q.mean).square(), q.variance, "the variance of draws is `variance`")
+    log_q = q.log_prob(draws)
+    assert bool(torch.isfinite(log_q).all()), "log_prob of the distribution's own draws is not finite"
+    if (entropy := _entropy(q)) is not None:
+        _within_errors(-log_q, entropy, "`entropy` is -E log_prob")
+    _close(divergence(q, q), torch.zeros((), dtype=torch.float64), 1e-12, "KL(q || q) is 0")
+    if p is not None:
+        closed = divergence(q, p)
+        _within_errors(log_q - p.log_prob(draws), closed, "the closed-form KL is E_q[log q - log p]")
+        assert bool((unit_divergence(q, p) >= -1e-12).all()), "a KL is negative"
+    _check_gradients(make, parameters, p, draws[:3])
+
+
+def _entropy(q: Distribution) -> Tensor | None:
+    try:
+        return q.entropy()
+    except NotImplementedError:
+        return None
+
+
+def _check_normalised(
+    make: Make,
+    parameters: Sequence[Tensor],
+    draws: Tensor,
+    atoms: Sequence[float],
+    reach: tuple[Tensor, Tensor] | None,
+) -> None:
+    for j in range(draws.shape[-1]):
+        unit = make(*(p[j : j + 1] for p in parameters))
+        at = torch.tensor(atoms, dtype=torch.float64)
+        mass = torch.stack([unit.log_prob(a[None]).exp() for a in at] or [torch.zeros((), dtype=torch.float64)]).sum()
+        smooth = draws[:, j][~torch.isin(draws[:, j], at)]
+        if reach is not None:
+            centre, spread = reach[0].double()[j], reach[1].double()[j]
+        elif len(smooth) >= 100:
+            centre, spread = smooth.mean(), smooth.std()
+        else:
+            assert not len(smooth), f"unit {j}: too few draws off the atoms to place a quadrature; give `reach`"
+            _close(mass, torch.ones_like(mass), 1e-9, f"the probability of unit {j}'s atoms")
+            continue
+        # An even number of points, so that no atom at the centre is hit by chance; any other hit is moved aside.
+        grid = centre + spread * torch.linspace(-12, 12, 40_000, dtype=torch.float64)
+        grid = torch.where(torch.isin(grid, at), grid + 1e-9 * spread, grid)
+        total = mass + torch.trapezoid(unit.log_prob(grid[:, None]).exp(), grid)
+        _close(total, torch.ones_like(total), 1e-6, f"the total probability of unit {j}")
+
+
+def _check_shapes(make: Make, parameters: Sequence[Tensor], p: Distribution | None) -> None:
+    q = make(*parameters)
+    (J,) = q.event_shape
+    for lead in ((), (3,), (2, 3)):
+        grown = make(*(t.expand(*lead, J).clone() for t in parameters))
+        for d, how in ((grown, "parameters with leading dimensions"), (q.expand(torch.Size(lead)), "expand")):
+            where = f"{lead} ({how}): "
+            assert d.batch_shape == lead, f"{where}batch_shape is {tuple(d.batch_shape)}"
+            assert d.event_shape == (J,), f"{where}event_shape is {tuple(d.event_shape)}"
+            z = d.sample()
+            _shape(z, (*lead, J), f"{where}sample()")
+            _shape(d.sample(torch.Size([4])), (4, *lead, J), f"{where}sample((4,))")
+            if d.has_rsample:
+                _shape(d.rsample(), (*lead, J), f"{where}rsample()")
+                _shape(d.rsample(torch.Size([4])), (4, *lead, J), f"{where}rsample((4,))")
+            for name in ("mean", "variance", "mode"):
+                value: Tensor = getattr(d, name)
+                _close(value, getattr(q, name).expand(*lead, J), 1e-12, f"{where}{name}")
+            same = q.log_prob(z)  # a distribution without leading dimensions broadcasts against a value with them
+            _close(d.log_prob(z), same, 1e-9 * (1 + same.abs()), f"{where}log_prob")
+            if (entropy := _entropy(q)) is not None:
+                _close(d.entropy(), entropy.expand(lead), 1e-9 * (1 + entropy.abs()), f"{where}entropy")
+            if p is not None:
+                one = divergence(q, p)
+                _close(divergence(d, p), one.expand(lead), 1e-9 * (1 + one.abs()), f"{where}divergence")
+                _shape(unit_divergence(d, p), (*lead, J), f"{where}unit_divergence")
+
+
+def _check_gradients(make: Make, parameters: Sequence[Tensor], p: Distribution | None, draws: Tensor) -> None:
+    free = [i for i, t in enumerate(parameters) if bool(torch.isfinite(t).all())]
+
+    def build(*values: Tensor) -> Distribution:
+        full = list(parameters)
+        for i, value in zip(free, values, strict=True):
+            full[i] = value
+        return make(*full)
+
+    claims: dict[str, Callable[..., Tensor]] = {
+        "mean": lambda *v: build(*v).mean,
+        "variance": lambda *v: build(*v).variance,
+        "log_prob": lambda *v: build(*v).log_prob(draws),
+    }
+    if _entropy(make(*parameters)) is not None:
+        claims["entropy"] = lambda *v: build(*v).entropy()
+    if p is not None:
+        claims["divergence"] = lambda *v: unit_divergence(build(*v), p)
+    for name, function in claims.items():
+        values = [parameters[i].clone().requires_grad_() for i in free]
+        gradients = torch.autograd.grad(function(*values).sum(), values, allow_unused=True)
+        finite = all(g is None or bool(torch.isfinite(g).all()) for g in gradients)
+        assert finite, f"a gradient of {name} is not finite: {gradients}"
+        # Steps in proportion to each parameter's size would suit tiny scales; gradcheck knows only one step, so
+        # parameters are handed to it as multiples of themselves.
+        sizes = [v.detach().abs().clamp_min(1e-300) for v in values]
+        ones = [torch.where(v == 0, 0.0, v / s).detach().requires_grad_() for v, s in zip(values, sizes, strict=True)]
+        units = [torch.where(v == 0, 1.0, s) for v, s in zip(values, sizes, strict=True)]
+
+        def scaled(*v: Tensor, f: Callable[..., Tensor] = function, units: list[Tensor] = units) -> Tensor:
+            return f(*(a * u for a, u in zip(v, units, strict=True)))
+
+        size = float(scaled(*ones).detach().abs().max().clamp_min(1.0))
+        torch.autograd.gradcheck(scaled, ones, eps=1e-6, atol=1e-5 * size, rtol=1e-4)
+
+
+def check_model(model: LatentModel, x: Tensor, *, members: tuple[int, ...] = (), seed: int = 0) -> None:
+    """Check that a model keeps the library's conventions on a batch x (B, D), B at least 2.
+
+    Claims: shapes are (*members, B, ...); a trace holds what was observed, and says whether its draws are hard;
+    terms are finite and one number per item; the same noise gives the same trace and the global random state is
+    neither read nor changed; gradients reach every parameter through a relaxed trace; a bound refuses that trace;
+    hard draws of a spike-and-slab are exactly zero where the gate is off; rows do not depend on their neighbours;
+    ELBO <= importance bound, whatever the order of the rows.
+
+    Parameters
+    ----------
+    model : LatentModel
+        In evaluation mode if it has layers that mix rows or drop units; anything else must not depend on the mode.
+    x : Tensor (B, D)
+        Rows as the network sees them, all different.
+    members : tuple of int
+        Leading member dimensions of the model's weights.
+    """
+    n = len(x)
+    assert x.dim() == 2, f"x must be a batch (B, D), got {tuple(x.shape)}"
+    assert n >= 2, f"x must hold at least two rows, got {n}"
+    keys = row_keys(x)
+    assert len(keys.unique()) == n, "x must hold different rows"
+    before = torch.get_rng_state()
+
+    def tell(hard: bool, rows: Tensor = x, k: Tensor = keys) -> Trace:
+        trace = model(rows, Draw(PerRow(k, seed), hard=hard))
+        assert isinstance(trace, Trace), f"forward must return a Trace, got {type(trace).__name__}"
+        return trace
+
+    soft, hard = tell(False), tell(True)
+    for trace, kind in ((soft, False), (hard, True)):
+        assert trace.hard is kind, f"a trace drawn with hard={kind} must say so, it says {trace.hard}"
+        assert trace.latents, "a trace needs a latent site"
+        assert trace.observed, "a trace needs an observed site"
+        for name, site in trace.latents.items():
+            _shape(site.value, (*members, n, *site.q.event_shape), f"the draw of {name!r}")
+            assert site.q.batch_shape == (*members, n), f"q of {name!r} has batch_shape {tuple(site.q.batch_shape)}"
+            assert site.p.event_shape == site.q.event_shape, f"q and p of {name!r} differ in event_shape"
+            assert bool(torch.isfinite(site.value).all()), f"the draw of {name!r} is not finite"
+        for name, (d, value) in trace.observed.items():
+            assert d.batch_shape == (*members, n), f"p of {name!r} has batch_shape {tuple(d.batch_shape)}"
+            assert d.event_shape == value.shape[-1:], f"p of {name!r} has event_shape {tuple(d.event_shape)}"
+        for name, term in {**nll(trace), **kl(trace)}.items():
+            _shape(term, (*members, n), f"the term {name}")
+            assert bool(torch.isfinite(term).all()), f"the term {name} is not finite"
+        for name, term in kl(trace).items():
+            assert bool((term >= -1e-4).all()), f"the term {name} is negative: {float(term.min())}"
+
+    _check_draws(hard)
+    for name, site in tell(True).latents.items():
+        assert torch.equal(site.value, hard.latents[name].value), f"the same noise gave two draws of {name!r}"
+    _check_refusal(soft)
+    _check_gradient_flow(model, soft)
+
+    order = torch.arange(n - 1, -1, -1, device=x.device)
+    back, b = bounds(model, x[order], 3, seed=seed), bounds(model, x, 3, seed=seed)
+    for name, value in b._asdict().items():
+        _shape(value, (*members, n), f"bounds().{name}")
+        assert bool(torch.isfinite(value).all()), f"bounds().{name} is not finite"
+    for got, wanted, name in ((back.elbo, b.elbo, "ELBO"), (back.importance, b.importance, "importance bound")):
+        _close(got[..., order], wanted, 1e-3 * (1 + wanted.abs()), f"the {name} of rows in another order")
+    assert bool((b.elbo <= b.importance + 1e-6 * (1 + b.elbo.abs())).all()), "an ELBO exceeds its importance bound"
+    assert bool(((b.effective_samples > 1 - 1e-6) & (b.effective_samples < 3 + 1e-6)).all()), "1 <= ESS <= K"
+    with torch.no_grad():
+        alone = log_weights(tell(True, x[:1], keys[:1]))
+        together = log_weights(hard)[..., :1]
+    _close(alone, together, 1e-3 * (1 + together.abs()), "a row's log-weight, alone and among others")
+    assert torch.equal(torch.get_rng_state(), before), "the model used the global random state; draw through `Draw`"
+
+
+def _check_draws(trace: Trace) -> None:
+    for name, site in trace.latents.items():
+        if isinstance(site.q, SpikeSlab):
+            off = site.value == 0
+            p = site.q.p_on.detach()
+            assert not bool((off & (p == 1)).any()), f"{name!r}: a unit with p_on = 1 was drawn off"
+            assert not bool((~off & (p == 0)).any()), f"{name!r}: a unit with p_on = 0 was drawn on"
+            expected, spread = p.sum(), (p * (1 - p)).sum().sqrt()
+            count = (~off).sum()
+            assert bool((count - expected).abs() <= _SIGMAS * spread + 1), (
+                f"{name!r}: a hard draw has {int(count)} non-zeros, its gates promise {float(expected):.1f} "
+                f"+- {float(spread):.1f}; off units must be exactly 0"
+            )
+
+
+def _check_refusal(soft: Trace) -> None:
+    try:
+        log_weights(soft)
+    except ValueError:
+        return
+    raise AssertionError("log_weights accepted a relaxed trace, which bounds nothing")
+
+
+def _check_gradient_flow(model: LatentModel, soft: Trace) -> None:
+    named = {k: p for k, p in model.named_parameters() if p.requires_grad}
+    if not named:
+        return
+    loss = torch.stack([t.sum() for t in {**nll(soft), **kl(soft)}.values()]).sum()
+    gradients = torch.autograd.grad(loss, list(named.values()), allow_unused=True)
+    for name, gradient in zip(named, gradients, strict=True):
+        assert gradient is not None, f"no gradient reaches the parameter {name}"
+        assert bool(torch.isfinite(gradient).all()), f"the gradient of {name} is not finite"
