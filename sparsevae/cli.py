@@ -48,7 +48,8 @@ def main(args: Sequence[str] | None = None) -> int:
         except Exception as error:
             if debug or not _is_mistake(error):
                 raise
-            _say(f"error: {str(error).strip().partition('\n')[0] or type(error).__name__}")
+            lines = str(error).strip().splitlines() or [type(error).__name__]
+            _say(f"error: {lines[0]}")
             return 1
     return 0
 
@@ -153,7 +154,8 @@ def _flag(p: Parameter) -> str:
 
 def _option(p: Parameter, panel: str) -> inspect.Parameter | None:
     """Typer's view of a constructor argument: a switch, or a text whose default is written as a user would."""
-    flag, metavar, text, default = _flag(p), _spelling(p.type), p.help, p.default
+    flag, text, default = _flag(p), p.help, p.default
+    metavar: str | None = _spelling(p.type)
     kind: Any = str | None
     if _is_switch(p):
         flag, kind, metavar = f"{flag}/--no-{flag[2:]}", bool | None, None
@@ -319,7 +321,7 @@ def _fit_command(cls: type[SparseCoder]) -> Any:
     ) -> None:
         choices, rest = ({k: _value(p, flags[k]) for k, p in t.items() if k in flags} for t in (own, settings))
         est = cls(**choices, training=Training(**rest, folder=str(out), verbose=int(not quiet)))
-        _fit(est, out, data, split, data_option, as_json)
+        _fit(est, out, data, split, data_option, quiet, as_json)
 
     shared = [p for p in inspect.signature(fit, eval_str=True).parameters.values() if p.kind is p.KEYWORD_ONLY]
     options = [_option(p, "Model") for p in own.values()] + [_option(p, "Training") for p in settings.values()]
@@ -329,7 +331,9 @@ def _fit_command(cls: type[SparseCoder]) -> Any:
     return typer.main.get_command(alone)
 
 
-def _fit(est: SparseCoder, out: Path, data: str, split: Part, options: list[str] | None, as_json: bool) -> None:
+def _fit(
+    est: SparseCoder, out: Path, data: str, split: Part, options: list[str] | None, quiet: bool, as_json: bool
+) -> None:
     from sparsevae.storage import check_folder
 
     resume = est.get_params()["training__resume"]
@@ -345,11 +349,11 @@ def _fit(est: SparseCoder, out: Path, data: str, split: Part, options: list[str]
     try:
         est.fit(X)
     except (KeyboardInterrupt, SystemExit) as stop:
-        saved = (out / "checkpoint.safetensors").exists()
-        _say(f"interrupted; {'the same command with --resume goes on' if saved else 'nothing was saved yet'}.")
+        if not (out / "checkpoint.safetensors").exists():
+            _say("interrupted before anything was saved.")
+        elif quiet:  # else the training loop has said it
+            _say(f"interrupted; saved in {out}: continue with the same command and --resume.")
         raise typer.Exit(130 if isinstance(stop, KeyboardInterrupt) else 143) from None
-    # Where and how the run went is no part of the model: a resumed run leaves the same bytes, a copy runs anywhere.
-    est.set_params(training__folder=None, training__resume=False, training__verbose=1)
     est.save(out)
     name, last = type(est).__name__, {k: v for k, v in est.history_[-1].items() if k not in ("step", "epoch")}
     if as_json:
@@ -424,12 +428,13 @@ def encode(
     est = _load(folder)
     X, part = _rows(data, split, data_option)
     codes = est.transform(X, max_active=max_active)
+    sparse = bool(issparse(codes))
     if ending == ".parquet":
         from pyarrow import parquet
 
-        table = _arrow(codes, est.get_feature_names_out())
+        table = _lists(codes) if sparse else _columns(codes, est.get_feature_names_out())
         _write(out, lambda file: parquet.write_table(table, file))
-    elif issparse(codes):
+    elif sparse:
         _write(out, lambda file: save_npz(file, codes))
     else:
         import numpy as np
@@ -438,21 +443,25 @@ def encode(
     n, units = codes.shape
     nonzeros = int((codes != 0).sum()) / n
     if as_json:
-        about = {"out": str(out), "sparse": bool(issparse(codes)), "split": part}
+        about = {"out": str(out), "sparse": sparse, "split": part}
         return _print_json({**about, "rows": n, "units": units, "nonzeros": nonzeros})
     print(f"{out}: {n:,} rows ({part}) x {units:,} units, {nonzeros:.4g} non-zeros a row")
 
 
-def _arrow(codes: Any, names: Iterable[str]) -> Any:
-    """Codes as an Arrow table: a column for each unit, or where they are sparse, lists of units and values."""
+def _lists(codes: Any) -> Any:
+    """A CSR matrix as an Arrow table of each row's units and their values."""
     import pyarrow as pa
-    from scipy.sparse import issparse
 
-    if not issparse(codes):
-        return pa.table(dict(zip(names, codes.T, strict=True)))
     ends = pa.array(codes.indptr, pa.int64())
     indices, values = (pa.LargeListArray.from_arrays(ends, v) for v in (codes.indices, codes.data))
     return pa.table({"row": range(codes.shape[0]), "indices": indices, "values": values})
+
+
+def _columns(codes: Any, names: Iterable[str]) -> Any:
+    """An array as an Arrow table with a column for each unit."""
+    import pyarrow as pa
+
+    return pa.table(dict(zip(names, codes.T, strict=True)))
 
 
 @app.command()
@@ -491,33 +500,34 @@ def evaluate(
     if limits:
         print()
         free = result["mse"]
-        lines = [(str(cap), f"{mse:.6g}", f"{mse / free - 1:+.1%}") for cap, mse in result["caps"].items()]
+        costs = {cap: (mse, mse / free - 1 if free else 0.0) for cap, mse in result["caps"].items()}
+        lines = [(str(cap), f"{mse:.6g}", f"{cost:+.1%}") for cap, (mse, cost) in costs.items()]
         _print_table([*lines, ("no cap", f"{free:.6g}", "")], "at most", "mse", "cost", right="mse cost")
 
 
 _MEANINGS = {
     "bound": "a lower bound on log p(x)",
-    "cross-entropy": "on grey values: no bound on log p(x)",
-    "normalised-row density": "of normalised rows: no bound on log p(x)",
+    "cross-entropy": "a cross-entropy of grey values, no bound",
+    "normalised-row density": "a density of normalised rows, no bound",
 }
 
 
 def _report(r: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     """Evaluated numbers as lines of (name, value, what it is)."""
-    meaning = r["score_meaning"]
-    score = f"{r['score']:.2f} ± {r['score_standard_error']:.2f}"
-    lines = [("score" if meaning == "bound" else meaning, score, f"nats; {_MEANINGS[meaning]}")]
+    meaning = _MEANINGS.get(r["score_meaning"], r["score_meaning"])
+    lines = [("score", f"{r['score']:.2f} ± {r['score_standard_error']:.2f}", f"nats; {meaning}")]
     if b := r.get("importance"):
         note = f"nats; {b['samples']} samples, {b['effective_samples']:.3g} effective"
         lines.append(("importance bound", f"{b['bound']:.2f} ± {b['standard_error']:.2f}", note))
     lines += [(k.replace("_", " "), f"{r[k]:g}", "in scaled units") for k in ("variance_floor", "variance") if k in r]
+    normalised = r["score_meaning"] == "normalised-row density"
     drawn = f"{r['nonzeros_drawn']:.4g} when drawn, {r['nonzeros_expected']:.4g} expected"
     return [
         *lines,
         ("KL", f"{r['kl']:.2f}", "nats"),
         ("active units", str(r["active_units"]), f"of {r['n_components']}"),
         ("non-zeros a row", f"{r['nonzeros_mode']:.4g}", drawn),
-        ("mse", f"{r['mse']:.6g}", "per value, in the data's own units"),
+        ("mse", f"{r['mse']:.6g}", f"per value {'of normalised rows' if normalised else 'in the units of the data'}"),
     ]
 
 
@@ -525,7 +535,7 @@ def _report(r: Mapping[str, Any]) -> list[tuple[str, str, str]]:
 def sample(
     folder: Folder,
     out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="samples.npy, or samples.png for images.")],
-    n: Annotated[int, typer.Option("-n", min=1, help="How many.")] = 16,
+    n: Annotated[int, typer.Option("-n", min=1, metavar="N", help="How many.")] = 16,
     seed: Annotated[int, typer.Option(help="The same seed gives the same samples.")] = 0,
     noise: Annotated[bool, typer.Option("--noise", help="Draw x from p(x|z) instead of taking its mean.")] = False,
     image_shape: Annotated[
@@ -544,7 +554,8 @@ def sample(
         from matplotlib.image import imsave
 
         sheet = _sheet(rows, image_shape)
-        _write(out, lambda file: imsave(file, sheet, cmap="gray", format="png"))
+        low, high = np.percentile(rows, (1, 99))  # one wild sample does not grey out the others
+        _write(out, lambda file: imsave(file, sheet, vmin=low, vmax=high, cmap="gray", format="png"))
     print(f"{out}: {n} samples of {type(est).__name__}")
 
 

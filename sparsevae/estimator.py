@@ -14,6 +14,7 @@ from typing import Annotated, Any, NamedTuple, Self
 
 import numpy as np
 import scipy.sparse
+import sklearn
 import torch
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
@@ -28,7 +29,7 @@ from sparsevae.draw import Draw, Fresh, PerRow, mix, row_keys
 from sparsevae.model import LatentModel
 from sparsevae.networks import Linear, initialise, mlp
 from sparsevae.objectives import Objective, free_bits, kl, nll
-from sparsevae.parameters import decode, documented, encode, parameters
+from sparsevae.parameters import check_choice, check_number, decode, documented, encode, parameters
 from sparsevae.priors import Prior
 from sparsevae.rows import Stats, fingerprint, place, stats
 from sparsevae.schedules import Constant, Schedule
@@ -38,6 +39,7 @@ from sparsevae.training import ACTIVE_NATS, History, Training, fit
 __all__ = ["ImportanceBound", "SparseCoder", "load"]
 
 BLOCK = 512  # rows per pass, always: matrix products round differently for other shapes
+_LOST = (-math.inf, -math.inf, math.inf, 1.0)  # ELBO, importance bound, its error, effective samples
 Array = np.ndarray[Any, Any]
 
 
@@ -88,13 +90,22 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
 
     def check(self) -> None:
         """Refuse constructor arguments that cannot work; subclasses add their own."""
-        if not (isinstance(self.n_components, (int, np.integer)) and self.n_components > 0):
-            raise ValueError(f"n_components must be an integer above 0, got {self.n_components!r}.")
-        if not all(isinstance(h, (int, np.integer)) and h > 0 for h in self.hidden):
-            raise ValueError(f"hidden must hold layer sizes above 0, such as (512,); got {self.hidden!r}.")
+        check_number("n_components", self.n_components, "an integer above 0", lambda n: n > 0, whole=True)
+        if not isinstance(self.hidden, (tuple, list)):
+            raise ValueError(f"hidden must be a tuple of layer sizes, such as (512,); got {self.hidden!r}.")
+        for size in self.hidden:
+            check_number("hidden", size, "layer sizes above 0, such as (512,)", lambda n: n > 0, whole=True)
+        check_choice("likelihood", self.likelihood, families.LIKELIHOODS)
+        check_choice("scale", self.scale, scalings.SCALES)
+        for name in ("variance_floor", "variance"):
+            check_number(
+                name, getattr(self, name), "a number above 0 (1e-3 to 1e-1 suits scaled data)", lambda v: v > 0
+            )
         for name in ("encoder", "decoder"):
             if not isinstance(getattr(self, name), (nn.Module, type(None))):
                 raise TypeError(f"{name} must be a torch.nn.Module or None, got {type(getattr(self, name)).__name__}.")
+        if not isinstance(self.training, (Training, type(None))):
+            raise TypeError(f"training must be a Training(...) or None, got {self.training!r}.")
         self._training().validate()
 
     # -- scikit-learn -------------------------------------------------------------------------------------------
@@ -104,8 +115,8 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
 
     def set_params(self, **params: Any) -> Self:
         """Set constructor arguments; `training__steps=...` works also where training is None."""
-        if self.training is None and "training" not in params and any(k.startswith("training__") for k in params):
-            self.training = Training()
+        if any(k.startswith("training__") for k in params) and params.get("training", self.training) is None:
+            params["training"] = Training()
         super().set_params(**params)
         return self
 
@@ -120,7 +131,7 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
 
     @property
     def _n_features_out(self) -> int:
-        return int(self.n_components)
+        return int(self.model_.prior.loc.shape[-1])
 
     def _read(self, X: Any, *, reset: bool) -> Any:
         """Whatever the user has -> a checked 2-d array (maybe a memory map) or CSR matrix, in its own dtype."""
@@ -129,14 +140,37 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
 
             X = read_array(X).X
         if isinstance(X, Tensor):
-            X = X.detach().cpu().numpy()
-        return validate_data(self, X, reset=reset, accept_sparse="csr", ensure_min_samples=2 if reset else 1)
+            X = X.detach().cpu()
+            X = (X.float() if X.dtype == torch.bfloat16 else X).numpy()
+        X = validate_data(
+            self, X, reset=reset, accept_sparse="csr", ensure_min_samples=2 if reset else 1, ensure_all_finite=False
+        )
+        if X.dtype.kind not in "biuf":
+            raise ValueError(f"X must hold numbers, got values of type {X.dtype}; convert them.")
+        if X.dtype.kind == "f":
+            self._check_finite(getattr(X, "data", X) if scipy.sparse.issparse(X) else X)
+        return X
+
+    def _check_finite(self, values: Any) -> None:
+        """No NaN, no infinity, nothing beyond float32; without a copy of the data."""
+        low, high = float(values.min(initial=0)), float(values.max(initial=0))
+        if math.isnan(low) or math.isnan(high):
+            raise ValueError(
+                f"Input X contains NaN. {type(self).__name__} does not accept missing values: drop those rows or "
+                "columns, or fill them in, for instance with sklearn.impute.SimpleImputer."
+            )
+        largest, limit = max(-low, high), float(np.finfo(np.float32).max)
+        if largest > limit:
+            what = "infinity" if math.isinf(largest) else f"{largest:.3g}"
+            raise ValueError(f"Input X contains {what}; values must lie within {limit:.3g} (float32). Rescale X.")
 
     # -- fit ----------------------------------------------------------------------------------------------------
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Learn the model from X: array, DataFrame, CSR matrix, tensor, memory map or path. `y` is ignored."""
         self.check()
+        if hasattr(self, "model_"):
+            del self.model_  # should X be refused, no old model goes with half-new settings
         X = self._read(X, reset=True)
         self._start(X)
         self._train(X, self._training(), self.schedules(), None)
@@ -154,7 +188,7 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         if fresh:
             self._start(X)
         else:
-            self._check_support(stats(place(X, torch.device("cpu"), resident=False)))
+            self._check_support(self.model_.likelihood, stats(place(X, torch.device("cpu"), resident=False)))
         plan = {**self.schedules(), **(settings.schedules or {})}
         ends: dict[str, Schedule] = {k: Constant(s(1 << 62, 1 << 62)) for k, s in plan.items()}
         once = settings.get_params() | {
@@ -185,14 +219,16 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         self.n_steps_ = 0
         self.history_ = History()
         self._moments: dict[str, Tensor] | None = None
-        self.model_ = self._build(self.n_features_in_)
-        self._check_support(data)
-        initialise(self.model_, torch.Generator().manual_seed(mix(settings.seed, 0)))
-        self.to(settings.torch_device())
+        device, model = settings.torch_device(), self._build(self.n_features_in_)
+        self._check_support(model.likelihood, data)
+        initialise(model, torch.Generator().manual_seed(mix(settings.seed, 0)))
+        self.model_ = model
+        self.to(device)
 
     def _scaled_levels(self, data: Stats) -> set[float]:
+        """The one or two values that the data have, after a scaling that leaves zero at zero; else nothing."""
         span = torch.tensor(sorted(data.levels), dtype=torch.float64)
-        if not len(span) or not isinstance(self.scaling_, scalings.Affine):
+        if not len(span) or not isinstance(self.scaling_, scalings.Affine) or self.scaling_.shift.any():
             return set()
         shift, scale = self.scaling_.shift.double(), self.scaling_.scale.double()
         return set(((span[:, None] - shift) / scale).unique().tolist())
@@ -204,13 +240,15 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         binary = bool(levels) and levels <= {0.0, 1.0}
         return "bernoulli" if binary or self._training().binarise else "gaussian"
 
-    def _check_support(self, data: Stats) -> None:
+    def _check_support(self, likelihood: families.Likelihood, data: Stats) -> None:
         """A likelihood that cannot describe the data is refused before training starts."""
         low, high = data.low, data.high
         if isinstance(self.scaling_, scalings.Affine):
             ends = self.scaling_(torch.tensor([[low], [high]]))
             low, high = float(ends.min()), float(ends.max())
-        problem = self.model_.likelihood.check(low, high)
+        else:
+            low, high = max(low, -1.0), min(high, 1.0)
+        problem = likelihood.check(low, high)
         if problem is None and self._training().binarise and (self.likelihood_ != "bernoulli" or low < 0 or high > 1):
             problem = f"training.binarise needs likelihood='bernoulli' and values in [0, 1], got {low:g} to {high:g}"
         if problem:
@@ -243,11 +281,11 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         self, X: Any, settings: Training, plan: Mapping[str, Schedule], moments: dict[str, Tensor] | None
     ) -> None:
         rows = place(X, self._device(), resident=True)
-        self.model_.train()
+        model = self.model_.train()
         history = History()
         try:
             history, self._moments = fit(
-                self.model_,
+                model,
                 self.objective().to(rows.device),
                 rows,
                 settings,
@@ -258,8 +296,12 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
                 moments=moments,
                 history=history,
             )
+        except Exception:
+            if not (history or self.n_steps_):  # refused or diverged before its first report: there is no model
+                del self.model_
+            raise
         finally:
-            self.model_.eval()
+            model.eval()
             self.history_.extend(history)
             self.n_steps_ += int(history[-1]["step"]) if history else 0
 
@@ -308,17 +350,18 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         X = self._read(X, reset=False)
         if max_active is not None and not (isinstance(max_active, (int, np.integer)) and max_active > 0):
             raise ValueError(f"max_active must be an integer above 0, got {max_active!r}.")
-        codes = [self._code(self.model_.encode(x), max_active)[:n].cpu().numpy() for x, n in self._blocks(X)]
+        codes = (self._code(self.model_.encode(x), max_active)[:n].cpu().numpy() for x, n in self._blocks(X))
         if not self._sparse() or self._wants_frame():
-            return np.concatenate(codes)
+            return np.concatenate(list(codes))
         return scipy.sparse.vstack([scipy.sparse.csr_matrix(c) for c in codes], format="csr")
 
     def _sparse(self) -> bool:
         return isinstance(self.model_.prior(self.model_.prior.loc, self.model_.encode), SpikeSlab)
 
     def _wants_frame(self) -> bool:
-        """set_output asked for a DataFrame, which has no sparse form."""
-        return bool(getattr(self, "_sklearn_output_config", {}).get("transform", "default") != "default")
+        """set_output, or scikit-learn's own configuration, asked for a DataFrame, which has no sparse form."""
+        everywhere = sklearn.get_config()["transform_output"]
+        return bool(getattr(self, "_sklearn_output_config", {}).get("transform", everywhere) != "default")
 
     def _code(self, q: Distribution, max_active: int | None) -> Tensor:
         z: Tensor = q.mode
@@ -333,8 +376,8 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         """Decode: the mean of p(x|z) for every code, in X's own units."""
         check_is_fitted(self)
         Z = check_array(Z, accept_sparse="csr", dtype=np.float32, input_name="Z")
-        if Z.shape[1] != self.n_components:
-            raise ValueError(f"codes have {self.n_components} columns, one per unit; got {Z.shape[1]}.")
+        if Z.shape[1] != self._n_features_out:
+            raise ValueError(f"codes have {self._n_features_out} columns, one per unit; got {Z.shape[1]}.")
         rows = place(Z, self._device(), resident=False)
         out = []
         with threads(), torch.no_grad():
@@ -360,11 +403,14 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
                 raise ValueError(f"{problem}; this model was fitted with likelihood={self.likelihood_!r}.")
             parts.append([v[:n].cpu() for v in bounds(self.model_, x, int(n_samples), seed=seed)])
         out = Bounds(*(torch.cat(v) for v in zip(*parts, strict=True)))
+        # Rows so far out that float32 overflows: minus infinity is a true bound too, NaN is nothing.
+        out = Bounds(*(v.nan_to_num(nan, torch.inf, -torch.inf) for v, nan in zip(out, _LOST, strict=True)))
         log_det = 0.0 if self.model_.likelihood.discrete else self.scaling_.log_det or 0.0
         return out._replace(elbo=out.elbo + log_det, importance=out.importance + log_det)
 
     def score_meaning(self, X: Any) -> str:
         """What a score of X is: 'bound' (on log p(x)), 'cross-entropy' (grey pixels) or 'normalised-row density'."""
+        check_is_fitted(self)
         if self.scaling_.log_det is None:
             return "normalised-row density"
         if self.model_.likelihood.discrete:
@@ -445,11 +491,13 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
             return self.scaling_.inverse(draw(p) if noise else p.mean).cpu().numpy()
 
     def _fresh(self, seed: int) -> Draw:
+        check_number("seed", seed, "an integer", lambda s: True, whole=True)
         return Draw(Fresh(torch.Generator(self._device()).manual_seed(mix(seed, 6))), hard=True)
 
     def sample(self, n: int = 1, *, seed: int = 0, noise: bool = False) -> Array:
         """Ancestral samples: z from the prior, then the mean of p(x|z), or a draw from it with `noise`. (n, D)"""
         check_is_fitted(self)
+        check_number("n", n, "an integer, 0 or above", lambda n: n >= 0, whole=True)
         draw = self._fresh(seed)
         p = self.model_.prior(self.model_.prior.loc, self.model_.encode)
         return self._decode(draw(p.expand((n,))), draw, noise)
@@ -460,6 +508,7 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         X is one row; the units that are off stay at zero (VSC, figure 13). For dense models this is `sample`.
         """
         check_is_fitted(self)
+        check_number("n", n, "an integer, 0 or above", lambda n: n >= 0, whole=True)
         X = self._read(X, reset=False)
         if X.shape[0] != 1:
             raise ValueError(f"sample_like needs one row, got {X.shape[0]}; pass X[:1].")
@@ -477,6 +526,10 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         own = ("encoder", "decoder", "training")
         return {f.name: encode(getattr(self, f.name), f.name) for f in documented(type(self)) if f.name not in own}
 
+    def _portable_training(self) -> dict[str, Any]:
+        """Training settings without where and how loudly the run went: a copy of the model runs anywhere."""
+        return self._training().get_params() | {"folder": None, "resume": False, "verbose": 1}
+
     def save(self, path: str | Path) -> None:
         """Write a folder with safetensors and JSON; the encoder's and decoder's own code is not stored."""
         check_is_fitted(self)
@@ -487,7 +540,7 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
             "class": type(self).__name__,
             "constructor": self._constructor(),
             "own_networks": [k for k in ("encoder", "decoder") if getattr(self, k) is not None],
-            "training": None if self.training is None else encode(self.training.get_params(), "training"),
+            "training": None if self.training is None else encode(self._portable_training(), "training"),
             "n_features_in": int(self.n_features_in_),
             "feature_names_in": None if names is None else [str(name) for name in names],
             "likelihood": self.likelihood_,

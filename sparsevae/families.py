@@ -32,6 +32,12 @@ __all__ = [
 ]
 
 _SCALE_FLOOR = 1e-4  # keeps log q finite should a posterior's variance collapse
+_LOG_VARIANCE_CAP = 20.0  # or explode: a deviation of 22,026 against the prior's 1
+
+
+def _deviation(log_variance: Tensor) -> Tensor:
+    """A posterior's standard deviation, within bounds that keep log q finite also far from the training data."""
+    return torch.exp(0.5 * log_variance.clamp_max(_LOG_VARIANCE_CAP)) + _SCALE_FLOOR
 
 
 class Family(nn.Module):
@@ -53,7 +59,7 @@ class GaussianPosterior(Family):
 
     def forward(self, raw: Tensor) -> Distribution:
         loc, log_variance = raw.chunk(2, -1)
-        return normal(loc, torch.exp(0.5 * log_variance) + _SCALE_FLOOR)
+        return normal(loc, _deviation(log_variance))
 
 
 class SpikeSlabPosterior(Family):
@@ -67,7 +73,7 @@ class SpikeSlabPosterior(Family):
 
     def forward(self, raw: Tensor) -> Distribution:
         loc, log_variance, logits = raw.chunk(3, -1)
-        scale = torch.exp(0.5 * log_variance) + _SCALE_FLOOR
+        scale = _deviation(log_variance)
         return SpikeSlab(logits, loc, scale, self.gate, validate_args=False)
 
 
@@ -82,7 +88,7 @@ class SlabPosterior(Family):
 
     def forward(self, raw: Tensor) -> Distribution:
         loc, log_variance = raw.chunk(2, -1)
-        scale = torch.exp(0.5 * log_variance) + _SCALE_FLOOR
+        scale = _deviation(log_variance)
         return SpikeSlab(torch.full_like(loc, torch.inf), loc, scale, self.gate, validate_args=False)
 
 

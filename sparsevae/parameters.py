@@ -8,13 +8,16 @@ command line's flags and the stored configuration all come from these fields.
 from __future__ import annotations
 
 import dataclasses
+import math
+import os
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
+from numbers import Integral, Real
 from typing import Any, NamedTuple, TypeVar, dataclass_transform
 
 from sparsevae import schedules
 
-__all__ = ["Parameter", "decode", "documented", "encode", "parameters"]
+__all__ = ["Parameter", "check_choice", "check_number", "decode", "documented", "encode", "parameters"]
 
 T = TypeVar("T")
 
@@ -50,6 +53,19 @@ def documented(cls: type) -> list[Parameter]:
     return found
 
 
+def check_number(name: str, value: Any, expected: str, legal: Callable[[Any], bool], *, whole: bool = False) -> None:
+    """Refuse what is not a finite number (an integer where `whole`) and `legal`; `expected` says it in words."""
+    number = isinstance(value, Integral if whole else Real) and not isinstance(value, bool) and math.isfinite(value)
+    if not (number and legal(value)):
+        raise ValueError(f"{name} must be {expected}, got {value!r}.")
+
+
+def check_choice(name: str, value: Any, choices: Collection[str]) -> None:
+    """Refuse what is not one of the names."""
+    if not (isinstance(value, str) and value in choices):
+        raise ValueError(f"{name} must be one of {', '.join(choices)}; got {value!r}.")
+
+
 _SCHEDULES = {
     c.__name__: c for c in (schedules.Constant, schedules.Linear, schedules.Cosine, schedules.Step, schedules.Cyclical)
 }
@@ -61,6 +77,8 @@ def encode(value: Any, where: str) -> Any:
         value = value.item()
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
     if isinstance(value, tuple):
         return {"tuple": [encode(v, where) for v in value]}
     if isinstance(value, list):
@@ -68,7 +86,8 @@ def encode(value: Any, where: str) -> Any:
     if isinstance(value, Mapping):
         return {"dict": {str(k): encode(v, f"{where}[{k!r}]") for k, v in value.items()}}
     if type(value).__name__ in _SCHEDULES:
-        return {"schedule": type(value).__name__, "fields": dataclasses.asdict(value)}
+        fields = {k: encode(v, f"{where}.{k}") for k, v in dataclasses.asdict(value).items()}
+        return {"schedule": type(value).__name__, "fields": fields}
     raise TypeError(
         f"{where} holds a {type(value).__name__}, which cannot be stored without running code; use numbers, "
         f"strings, lists, tuples or one of the schedules {', '.join(_SCHEDULES)}."

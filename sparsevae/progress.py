@@ -23,13 +23,14 @@ class Progress:
             from rich.console import Console
             from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
             from rich.progress import Progress as Bar
+            from rich.table import Column
 
             self._bar = Bar(
                 TextColumn("{task.description}"),
-                BarColumn(bar_width=24),
+                BarColumn(bar_width=16),
                 MofNCompleteColumn(),
                 TimeRemainingColumn(),
-                TextColumn("{task.fields[numbers]}"),
+                TextColumn("{task.fields[numbers]}", table_column=Column(no_wrap=False)),  # the one that may give way
                 console=Console(stderr=True),
             )
             self._task = self._bar.add_task(label, total=total, numbers="")
@@ -46,7 +47,7 @@ class Progress:
     def say(self, line: str) -> None:
         """One line that stays, whatever the medium."""
         if self._bar is not None:
-            self._bar.console.print(f"{self.label}: {line}", highlight=False)
+            self._bar.console.print(f"{self.label}: {line}", highlight=False, markup=False)
         elif self.verbose:
             print(f"{self.label}: {line}", file=sys.stderr, flush=True)
 

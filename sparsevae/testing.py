@@ -236,8 +236,8 @@ def check_model(model: LatentModel, x: Tensor, *, members: tuple[int, ...] = (),
     assert len(keys.unique()) == n, "x must hold different rows"
     before = torch.get_rng_state()
 
-    def tell(hard: bool, rows: Tensor = x, k: Tensor = keys) -> Trace:
-        trace = model(rows, Draw(PerRow(k, seed), hard=hard))
+    def tell(hard: bool, rows: Tensor = x, k: Tensor = keys, again: int = 0) -> Trace:
+        trace = model(rows, Draw(PerRow(k, seed + again), hard=hard))
         assert isinstance(trace, Trace), f"forward must return a Trace, got {type(trace).__name__}"
         return trace
 
@@ -260,7 +260,8 @@ def check_model(model: LatentModel, x: Tensor, *, members: tuple[int, ...] = (),
         for name, term in kl(trace).items():
             assert bool((term >= -1e-4).all()), f"the term {name} is negative: {float(term.min())}"
 
-    _check_draws(hard)
+    with torch.no_grad():
+        _check_draws([tell(True, again=i) for i in range(20)])
     for name, site in tell(True).latents.items():
         assert torch.equal(site.value, hard.latents[name].value), f"the same noise gave two draws of {name!r}"
     _check_refusal(soft)
@@ -282,19 +283,22 @@ def check_model(model: LatentModel, x: Tensor, *, members: tuple[int, ...] = (),
     assert torch.equal(torch.get_rng_state(), before), "the model used the global random state; draw through `Draw`"
 
 
-def _check_draws(trace: Trace) -> None:
-    for name, site in trace.latents.items():
-        if isinstance(site.q, SpikeSlab):
-            off = site.value == 0
-            p = site.q.p_on.detach()
-            assert not bool((off & (p == 1)).any()), f"{name!r}: a unit with p_on = 1 was drawn off"
-            assert not bool((~off & (p == 0)).any()), f"{name!r}: a unit with p_on = 0 was drawn on"
-            expected, spread = p.sum(), (p * (1 - p)).sum().sqrt()
-            count = (~off).sum()
-            assert bool((count - expected).abs() <= _SIGMAS * spread + 1), (
-                f"{name!r}: a hard draw has {int(count)} non-zeros, its gates promise {float(expected):.1f} "
-                f"+- {float(spread):.1f}; off units must be exactly 0"
-            )
+def _check_draws(traces: Sequence[Trace]) -> None:
+    """Hard draws of spike-and-slab sites: on as often as the gates promise, and exactly 0 elsewhere."""
+    for name in (k for k, s in traces[0].latents.items() if isinstance(s.q, SpikeSlab)):
+        count, expected, variance = 0.0, 0.0, 0.0
+        for trace in traces:
+            q, value = trace.latents[name].q, trace.latents[name].value
+            assert isinstance(q, SpikeSlab), f"{name!r}: the kind of posterior changed between two passes"
+            on, p = value != 0, q.p_on.detach()
+            assert not bool((~on & (p == 1)).any()), f"{name!r}: a unit with p_on = 1 was drawn off"
+            assert not bool((on & (p == 0)).any()), f"{name!r}: a unit with p_on = 0 was drawn on"
+            count, expected = count + float(on.sum()), expected + float(p.sum())
+            variance += float((p * (1 - p)).sum())
+        assert abs(count - expected) <= _SIGMAS * variance**0.5 + 1, (
+            f"{name!r}: {len(traces)} hard draws have {count:g} non-zeros, their gates promise {expected:.1f} "
+            f"+- {variance**0.5:.1f}; off units must be exactly 0"
+        )
 
 
 def _check_refusal(soft: Trace) -> None:

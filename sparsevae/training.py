@@ -9,11 +9,13 @@ terms read, is it time to validate, to stop, to save.
 from __future__ import annotations
 
 import math
+import os
 import signal
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from numbers import Integral
 from typing import Annotated, Any
 
 import torch
@@ -25,7 +27,7 @@ from sparsevae.distributions import unit_divergence
 from sparsevae.draw import Draw, PerRow, Tape, mix, row_keys
 from sparsevae.model import LatentModel
 from sparsevae.objectives import Objective
-from sparsevae.parameters import parameters
+from sparsevae.parameters import check_choice, check_number, parameters
 from sparsevae.progress import Progress
 from sparsevae.rows import Rows
 from sparsevae.schedules import Constant, Cosine, Linear, Schedule, Step
@@ -94,34 +96,46 @@ class Training(BaseEstimator):
 
     def validate(self) -> None:
         """Refuse settings that cannot work, before anything starts."""
-        positive: dict[str, Any] = {
-            k: getattr(self, k)
-            for k in ("batch_size", "learning_rate", "n_samples", "checkpoint_every", "decay_factor")
-        }
-        optional = ("steps", "epochs", "clip_norm", "patience", "report_every")
-        positive |= {k: getattr(self, k) for k in optional if getattr(self, k) is not None}
-        for name, value in positive.items():
-            if not (isinstance(value, (int, float)) and value > 0):
-                raise ValueError(f"training.{name} must be above 0, got {value!r}.")
+
+        def numbers(names: str, expected: str, legal: Callable[[Any], bool], *, whole: bool = False) -> None:
+            for name in names.split():
+                value = getattr(self, name)
+                if not (value is None and getattr(type(self), name) is None):
+                    check_number(f"training.{name}", value, expected, legal, whole=whole)
+
+        counts = "steps batch_size n_samples patience report_every checkpoint_every"
+        numbers(counts, "an integer above 0", lambda v: v > 0, whole=True)
+        numbers("epochs learning_rate decay_factor clip_norm", "a number above 0", lambda v: v > 0)
+        numbers("free_bits", "a number, 0 or above", lambda v: v >= 0)
+        numbers("validation_fraction", "in [0, 1)", lambda v: 0 <= v < 1)
+        numbers("seed", "an integer", lambda v: True, whole=True)
+        position = "a step (an integer, 0 or above) or a share of the run (a float in [0, 1])"
+        numbers("decay_at kl_warmup", position, lambda v: v >= 0 and (isinstance(v, Integral) or v <= 1))
+        if not isinstance(self.verbose, bool):
+            numbers("verbose", "an integer, 0 or above", lambda v: v >= 0, whole=True)
+        for name in ("restart_optimizer", "binarise", "tf32", "resume", "compile"):
+            if getattr(self, name) not in (True, False, getattr(type(self), name)):
+                raise ValueError(f"training.{name} must be True or False, got {getattr(self, name)!r}.")
+        for name, kind in (("device", str), ("folder", (str, os.PathLike, type(None)))):
+            if not isinstance(getattr(self, name), kind):
+                raise ValueError(f"training.{name} must be a string, got {getattr(self, name)!r}.")
+        plan = {} if self.schedules is None else self.schedules
+        if not (isinstance(plan, Mapping) and all(callable(s) for s in plan.values())):
+            raise ValueError(f"training.schedules must be like {{'kl_z': Cyclical(0, 1)}}, got {self.schedules!r}.")
+        check_choice("training.decay", self.decay, _DECAYS)
         if self.steps is not None and self.epochs is not None:
             raise ValueError("give training.steps or training.epochs, not both.")
-        if self.decay not in _DECAYS:
-            raise ValueError(f"training.decay must be one of {', '.join(_DECAYS)}; got {self.decay!r}.")
         if self.restart_optimizer and self.decay != "step":
             raise ValueError("training.restart_optimizer goes with decay='step': there is no drop to restart at.")
-        if not 0 <= self.validation_fraction < 1:
-            raise ValueError(f"training.validation_fraction must be in [0, 1), got {self.validation_fraction!r}.")
         if self.patience is not None and not self.validation_fraction:
             raise ValueError("training.patience watches a validation loss: set validation_fraction, say to 0.1.")
-        if self.free_bits < 0 or self.kl_warmup < 0:
-            raise ValueError("training.free_bits and training.kl_warmup cannot be negative.")
         if self.resume and self.folder is None:
             raise ValueError("training.resume needs training.folder, the run folder to continue.")
 
     def total_steps(self, n_rows: int) -> int:
         if self.epochs is not None:
             return max(1, math.ceil(self.epochs * n_rows / min(self.batch_size, n_rows)))
-        return self.steps if self.steps is not None else 10_000
+        return int(self.steps) if self.steps is not None else 10_000
 
     def torch_device(self) -> torch.device:
         auto = "cuda" if torch.cuda.is_available() else "cpu"
@@ -130,6 +144,8 @@ class Training(BaseEstimator):
             torch.empty(0, device=device)
         except (RuntimeError, AssertionError) as error:
             raise ValueError(f"training.device={self.device!r} is not usable here: {error}") from None
+        if device.type not in ("cpu", "cuda"):
+            raise ValueError(f"training.device must be auto, cpu, cuda or cuda:N, got {self.device!r}.")
         return device
 
 
@@ -173,7 +189,7 @@ class Order:
     """
 
     def __init__(self, items: Tensor, batch_size: int, seed: int) -> None:
-        self.items, self.size, self.seed = items, min(batch_size, len(items)), seed
+        self.items, self.size, self.seed = items, min(int(batch_size), len(items)), seed
         self._epochs: dict[int, Tensor] = {}
 
     def _epoch(self, epoch: int) -> Tensor:
@@ -240,6 +256,9 @@ class Run:
         self.knobs = knobs(model, objective)
         if unknown := set(self.schedules) - set(self.knobs):
             raise ValueError(f"schedules drive unknown knobs {sorted(unknown)}; this model has {sorted(self.knobs)}.")
+        for name, schedule in self.schedules.items():
+            if not all(math.isfinite(schedule(step, total)) for step in (0, total // 2, total)):
+                raise ValueError(f"the schedule of {name!r} gives values that are not finite: {schedule!r}.")
         self.step = 0
         self.rate_factor = 1.0
         self.retries = 0
@@ -272,7 +291,7 @@ class Run:
         numbers = self._loss()
         numbers[0].sum().backward()
         if self.training.clip_norm is not None:
-            clip_gradients(self.parameters, self.training.clip_norm, numbers.shape[1:])
+            clip_gradients(self.parameters, float(self.training.clip_norm), numbers.shape[1:])
         self.adam.step()
         with torch.no_grad():
             # Sums stop after the first bad step, so that they name the term that broke first.
@@ -282,7 +301,7 @@ class Run:
 
     def _prime(self) -> None:
         """Record the noise tape, learn the terms' names, and create Adam's state without moving a weight."""
-        with torch.no_grad():
+        with torch.no_grad(), _evaluating(self.model):
             loss, terms = self._measure()
         self.names = ["loss", *terms]
         self.sums = torch.zeros(len(self.names), *loss.shape, device=self.rows.device)
@@ -327,7 +346,7 @@ class Run:
 
     def _drops(self, step: int) -> bool:
         at = self.training.decay_at
-        return step > 0 and step == math.ceil(at if isinstance(at, int) else at * self.total)
+        return step > 0 and step == math.ceil(at if isinstance(at, Integral) else at * self.total)
 
     # -- faster ways to take the same step --------------------------------------------------------------------
 
@@ -446,7 +465,7 @@ class Run:
         """The objective on held-out rows: hard draws, the same noise every time, final weights."""
         weights = self.final_weights()
         total = 0.0
-        with torch.no_grad():
+        with torch.no_grad(), _evaluating(self.model):
             for part in items.split(_BLOCK):
                 x = self.prepare(self.rows.take(part))
                 noise = PerRow(row_keys(x), self.training.seed)
@@ -459,7 +478,7 @@ class Run:
 
     def activity(self, items: Tensor) -> dict[str, float]:
         """Active units (mean KL above .01 nats) and mean non-zeros a row of the code, on a few training rows."""
-        with torch.no_grad():
+        with torch.no_grad(), _evaluating(self.model):
             x = self.prepare(self.rows.take(items))
             q = self.model.encode(x)
             units = unit_divergence(q, self.model.prior(x, self.model.encode)).mean(-2)
@@ -493,7 +512,21 @@ def _stop_signals() -> Iterator[list[int]]:
 
 
 @contextmanager
-def _matmul_precision(tf32: bool) -> Iterator[None]:
+def _evaluating(model: nn.Module) -> Iterator[None]:
+    """Let a user's own BatchNorm or Dropout look without learning."""
+    training = model.training
+    model.eval()
+    try:
+        yield
+    finally:
+        model.train(training)
+
+
+@contextmanager
+def _matmul_precision(tf32: bool, device: torch.device) -> Iterator[None]:
+    if device.type != "cuda":  # a process-wide setting: two fits in threads would undo each other's
+        yield
+        return
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("high" if tf32 else "highest")
     try:
@@ -505,7 +538,7 @@ def _matmul_precision(tf32: bool) -> Iterator[None]:
 def split(n_rows: int, fraction: float, seed: int, device: torch.device) -> tuple[Tensor, Tensor]:
     """Training and validation rows, at random by the seed; at least one of each when a fraction is asked for."""
     shuffle = torch.randperm(n_rows, generator=torch.Generator().manual_seed(mix(seed, 3)))
-    held = max(1, round(fraction * n_rows)) if fraction else 0
+    held = min(max(1, round(fraction * n_rows)), n_rows - 1) if fraction else 0
     return shuffle[held:].sort().values.to(device), shuffle[:held].sort().values.to(device)
 
 
@@ -563,7 +596,7 @@ def fit(
     history.extend(found[2] if found else [])
     progress = Progress(label, total, training.verbose)
     count = found[0].meta["threads"] if found else None
-    with threads(count), _matmul_precision(training.tf32), _stop_signals() as stop:
+    with threads(count), _matmul_precision(training.tf32, device), _stop_signals() as stop:
         try:
             run = Run(model, objective, rows, items, training, plan, prepare or nn.Identity(), total)
             if moments:
@@ -576,11 +609,11 @@ def fit(
             _loop(run, good, held_out, folder, history, progress, stop)
         finally:
             progress.close()
-    _warn_about_sparsity(history, model)
     if stop:
         where = f" Saved in {folder.path}; continue with resume=True (--resume)." if folder else ""
         progress.say(f"stopped by a signal at step {run.step} of {total}.{where}")
         raise KeyboardInterrupt if stop[0] == signal.SIGINT else SystemExit(128 + stop[0])
+    _warn_about_sparsity(history, model)
     return history, run.moments()
 
 
@@ -661,7 +694,14 @@ def _warn_about_sparsity(history: History, model: LatentModel) -> None:
     if not history:
         return
     active, n = history[-1]["active_units"], model.prior.loc.shape[-1]
-    if active < 0.05 * n:
+    if history[-1]["nonzeros"] == 0:
+        warnings.warn(
+            "every code is zero: no unit is more likely on than off for any row. Try kl_warmup=0.5, more steps, a larger "
+            "learning_rate or a larger alpha.",
+            SparsityWarning,
+            stacklevel=3,
+        )
+    elif active < 0.05 * n:
         warnings.warn(
             f"only {active:g} of {n} units carry more than {ACTIVE_NATS} nats: the code has nearly collapsed. Try "
             "kl_warmup=0.2, free_bits=0.05, a smaller beta, more steps, or data with scale='auto'.",

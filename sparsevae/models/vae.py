@@ -6,7 +6,7 @@ from typing import Annotated
 
 from sparsevae.estimator import SparseCoder
 from sparsevae.families import Family, GaussianPosterior
-from sparsevae.parameters import parameters
+from sparsevae.parameters import check_number, parameters
 from sparsevae.priors import Prior, StandardNormal
 
 __all__ = ["VAE", "BetaVAE"]
@@ -76,8 +76,7 @@ class BetaVAE(VAE):
 
     def check(self) -> None:
         super().check()
-        if not self.beta >= 0:
-            raise ValueError(f"beta must be 0 or above, got {self.beta!r}.")
+        check_number("beta", self.beta, "a number, 0 or above", lambda b: b >= 0)
 
     def weights(self) -> dict[str, float]:
         return {"kl_z": float(self.beta)}

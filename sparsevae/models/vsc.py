@@ -7,7 +7,7 @@ from typing import Annotated
 from sparsevae.estimator import SparseCoder
 from sparsevae.families import Family, SlabPosterior, SpikeSlabPosterior
 from sparsevae.gradients import GATES
-from sparsevae.parameters import parameters
+from sparsevae.parameters import check_choice, check_number, parameters
 from sparsevae.priors import FixedSpikeSlab, Prior
 from sparsevae.schedules import Linear, Schedule
 
@@ -52,14 +52,13 @@ class VSC(SparseCoder):
 
     def check(self) -> None:
         super().check()
-        if not 0 < self.alpha <= 1:
-            raise ValueError(f"alpha, the prior P(unit on), must be in (0, 1]; got {self.alpha!r}.")
-        if self.gate not in GATES:
-            raise ValueError(f"gate must be one of {', '.join(GATES)}; got {self.gate!r}.")
-        if not (len(self.sharpness) == 2 and min(self.sharpness) > 0):
+        check_number("alpha", self.alpha, "a number in (0, 1], the prior P(unit on)", lambda a: 0 < a <= 1)
+        check_choice("gate", self.gate, GATES)
+        if not (isinstance(self.sharpness, (tuple, list)) and len(self.sharpness) == 2):
             raise ValueError(f"sharpness must be two numbers above 0, first and last; got {self.sharpness!r}.")
-        if not self.temperature > 0:
-            raise ValueError(f"temperature must be above 0, got {self.temperature!r}.")
+        for sharpness in self.sharpness:
+            check_number("sharpness", sharpness, "two numbers above 0, first and last", lambda c: c > 0)
+        check_number("temperature", self.temperature, "a number above 0", lambda t: t > 0)
 
     def posterior(self) -> Family:
         if self.alpha == 1:

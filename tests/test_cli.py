@@ -1,0 +1,434 @@
+"""Claims: flags are the constructors', results go to stdout and the rest to stderr, mistakes are told in one line."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import types
+import typing
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import pytest
+import scipy.sparse
+import torch
+from torch import nn
+
+import sparsevae as sv
+from sparsevae import cli, models
+from sparsevae.checkpoint import RunFolder
+from sparsevae.parameters import Parameter, documented, parameters
+from sparsevae.schedules import Schedule
+
+pytestmark = pytest.mark.filterwarnings("ignore::sparsevae.training.SparsityWarning")
+
+SMALL = ["--data", "digits", "--hidden", "16", "--n-components", "9", "--device", "cpu"]
+COVERED = {"folder": "--out", "verbose": "--quiet"}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+class Output(typing.NamedTuple):
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        """The one JSON object on stdout."""
+        assert self.code == 0, self.err
+        assert self.out.count("\n") == 1
+        return json.loads(self.out)
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Any:
+    """Call the command line as its entry point does: (exit code, stdout, stderr)."""
+
+    def call(*args: object) -> Output:
+        capsys.readouterr()
+        code = cli.main([str(a) for a in args])
+        return Output(code, *capsys.readouterr())
+
+    return call
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A sparse and a dense model, fitted by the command line."""
+    root = tmp_path_factory.mktemp("models")
+    for model in ("VSC", "VAE"):
+        assert cli.main(["fit", model, *SMALL, "--out", str(root / model), "--steps", "40", "--quiet"]) == 0
+    return {model: root / model for model in ("VSC", "VAE")}
+
+
+# -- flags ------------------------------------------------------------------------------------------------------
+
+
+def writable(p: Parameter) -> bool:
+    """Whether a parameter can be written as text: neither a module nor the nested settings."""
+    kinds = (p.type, *typing.get_args(p.type))
+    return not any(isinstance(k, type) and issubclass(k, (nn.Module, sv.Training)) for k in kinds)
+
+
+def flag(p: Parameter) -> str:
+    return "--schedule" if p.name == "schedules" else "--" + p.name.replace("_", "-")
+
+
+EXAMPLES: list[tuple[Any, str, Any]] = [
+    (int, "7", 7),
+    (float, "0.375", 0.375),
+    (str, "word", "word"),
+    (tuple[int, ...], "7,5", (7, 5)),
+    (tuple[float, float], "1.5,2", (1.5, 2.0)),
+    (dict[str, Schedule], "kl_z=cyclical:0:1:3", {"kl_z": sv.Cyclical(0.0, 1.0, 3)}),
+]
+
+
+def another(p: Parameter) -> tuple[list[str], Any]:
+    """A value that is not the default, as a user writes it and as the constructor should get it."""
+    union = typing.get_origin(p.type) in (typing.Union, types.UnionType)
+    kinds = typing.get_args(p.type) if union else (p.type,)
+    if bool in kinds:
+        return ([f"--no-{flag(p)[2:]}"], False) if p.default else ([flag(p)], True)
+    text, value = next((text, value) for kind, text, value in EXAMPLES if kind in kinds)
+    return [flag(p), text], value
+
+
+def default_text(p: Parameter) -> str:
+    if p.default is None:
+        return ""
+    if isinstance(p.default, bool):
+        return f"[default:{'' if p.default else 'no-'}{flag(p)[2:]}]"
+    return f"[default:{','.join(map(str, p.default)) if isinstance(p.default, tuple) else p.default}]"
+
+
+@pytest.fixture
+def built(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The estimators that `fit` would have fitted."""
+    found: list[Any] = []
+    monkeypatch.setattr(cli, "_fit", lambda est, *rest: found.append(est))
+    return found
+
+
+@pytest.mark.parametrize("name", models.REGISTRY)
+def test_every_parameter_has_a_flag_that_reaches_the_constructor(name: str, run: Any, built: list[Any]) -> None:
+    own = {p.name: another(p) for p in documented(models.REGISTRY[name]) if writable(p)}
+    settings = {p.name: another(p) for p in documented(sv.Training) if p.name not in COVERED}
+    words = [w for text, _ in (own | settings).values() for w in text]
+    assert run("fit", name, "--data", "digits", "--out", "here", "-q", *words).code == 0
+    (est,) = built
+    assert {k: getattr(est, k) for k in own} == {k: v for k, (_, v) in own.items()}
+    assert {k: getattr(est.training, k) for k in settings} == {k: v for k, (_, v) in settings.items()}
+    assert (est.training.folder, est.training.verbose) == ("here", 0)
+    assert all(type(getattr(est, k)) is type(v) for k, (_, v) in own.items())
+
+
+@pytest.mark.parametrize("name", models.REGISTRY)
+def test_without_flags_the_constructor_has_its_own_defaults(name: str, run: Any, built: list[Any]) -> None:
+    assert run("fit", name.swapcase(), "--data", "digits", "--out", "here").code == 0
+    plain = models.REGISTRY[name](training=sv.Training(folder="here"))
+    assert built[0].get_params() | {"training": None} == plain.get_params() | {"training": None}
+
+
+@pytest.mark.parametrize("name", models.REGISTRY)
+def test_help_shows_every_flag_with_its_text_and_default(name: str, run: Any) -> None:
+    shown = "".join(run("fit", name, "--help").out.split())
+    for p in (*documented(models.REGISTRY[name]), *documented(sv.Training)):
+        if not writable(p):
+            assert flag(p) not in shown
+        elif p.name in COVERED:
+            assert COVERED[p.name] in shown
+        else:
+            assert flag(p) in shown
+            assert "".join(p.help.split()) + default_text(p) in shown
+
+
+@parameters
+class Newcomer(models.VAE):
+    """A model that nobody has told the command line of."""
+
+    pull: Annotated[float | None, "How hard."] = 0.5
+    places: Annotated[tuple[str, ...], "Where."] = ("here",)
+    width: Annotated[int | str, "A number or a word."] = "wide"
+
+
+def test_a_new_model_has_flags_by_being_registered(run: Any, built: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(models.REGISTRY, "Newcomer", Newcomer)
+    assert "Newcomer" in run("fit", "--help").out
+    text = run("fit", "newcomer", "--help").out
+    assert "How hard.  [default: 0.5]" in text
+    assert "Where.  [default: here]" in text
+    run("fit", "newcomer", "-d", "digits", "-o", "x", "--pull", "none", "--places", "here, there", "--width", "3")
+    assert (built[0].pull, built[0].places, built[0].width) == (None, ("here", "there"), 3)
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--alpha", "much"], "'--alpha': expected FLOAT, got 'much'"),
+        (["--steps", "1.5"], "'--steps': expected INT, got '1.5'"),
+        (["--sharpness", "1,2,3"], "'--sharpness': expected FLOAT,FLOAT, got '1,2,3'"),
+        (["--schedule", "kl_z=lineal:0:1"], "did you mean 'linear'?"),
+        (["--schedule", "kl_z=linear:0"], "linear takes start:stop:begin:end"),
+        (["--aplha", "0.1"], "--aplha"),
+    ],
+)
+def test_a_wrong_flag_is_a_usage_error(words: list[str], says: str, run: Any, built: list[Any]) -> None:
+    code, out, err = run("fit", "VSC", "-d", "digits", "-o", "x", *words)
+    assert (code, out, built) == (2, "", [])
+    assert says in err
+
+
+# -- the round trip ---------------------------------------------------------------------------------------------
+
+
+def test_fit_leaves_a_model_that_python_loads(folders: dict[str, Path]) -> None:
+    assert {"model.json", "checkpoint.safetensors", "history.jsonl"} < set(os.listdir(folders["VSC"]))
+    est = sv.load(folders["VSC"])
+    assert (est.n_components, est.hidden, est.training.steps, est.n_steps_) == (9, (16,), 40, 40)
+    assert (est.training.folder, est.training.resume) == (None, False)
+
+
+def test_sparse_codes_are_those_of_transform(folders: dict[str, Path], tmp_path: Path, run: Any) -> None:
+    from pyarrow import parquet
+
+    X = sv.data.load("digits").X_test
+    expected = sv.load(folders["VSC"]).transform(X, max_active=2)
+    for ending in ("npz", "parquet"):
+        out = tmp_path / f"codes.{ending}"
+        found = run("encode", folders["VSC"], "--data", "digits", "--out", out, "--max-active", 2, "--json").json
+        assert found == {
+            "out": str(out),
+            "sparse": True,
+            "split": "test",
+            "rows": 359,
+            "units": 9,
+            "nonzeros": expected.count_nonzero() / 359,
+        }
+    codes = scipy.sparse.load_npz(tmp_path / "codes.npz")
+    assert codes.format == "csr"
+    assert (codes != expected).nnz == 0
+    assert np.array_equal(sv.data.read_array(tmp_path / "codes.npz").X.toarray(), expected.toarray())
+    table = parquet.read_table(tmp_path / "codes.parquet").to_pydict()
+    assert table["row"] == list(range(359))
+    assert table["indices"] == [list(r.indices) for r in expected]
+    assert table["values"] == [list(r.data) for r in expected]
+    assert not [name for name in os.listdir(tmp_path) if name.endswith(".tmp")]
+
+
+def test_dense_codes_are_an_array_or_columns(folders: dict[str, Path], tmp_path: Path, run: Any) -> None:
+    expected = sv.load(folders["VAE"]).transform(sv.data.load("digits").X)
+    for ending in ("npz", "parquet"):
+        out = tmp_path / f"codes.{ending}"
+        assert (
+            "1,438 rows (train) x 9" in run("encode", folders["VAE"], "-d", "digits", "--split", "train", "-o", out).out
+        )
+    assert np.array_equal(np.load(tmp_path / "codes.npz")["codes"], expected)
+    table = sv.data.read_array(tmp_path / "codes.parquet")
+    assert table.columns == tuple(f"vae{j}" for j in range(9))
+    assert np.array_equal(table.X, expected)
+
+
+def test_evaluate_says_what_the_estimator_says(folders: dict[str, Path], run: Any) -> None:
+    est, X = sv.load(folders["VSC"]), sv.data.load("digits").X_test
+    found = run("evaluate", folders["VSC"], "-d", "digits", "--caps", "1,3", "--importance", 5, "--json").json
+    expected = est.evaluate(X, caps=(1, 3))
+    bound = est.importance_bound(X, n_samples=5)
+    assert found.pop("importance")["bound"] == pytest.approx(bound.bound.mean())
+    assert {k: found.pop(k) for k in ("model", "data", "split")} == {"model": "VSC", "data": "digits", "split": "test"}
+    assert found == expected | {"caps": {str(k): v for k, v in expected["caps"].items()}}
+
+
+def test_evaluate_names_the_score_and_what_it_depends_on(folders: dict[str, Path], run: Any) -> None:
+    shown = run("evaluate", folders["VSC"], "--data", "digits", "--caps", "1,3").out
+    assert "a lower bound on log p(x)" in shown
+    floor = sv.load(folders["VSC"]).variance_floor
+    assert [line.split()[:3] for line in shown.splitlines() if line.startswith("variance floor")] == [
+        ["variance", "floor", f"{floor:g}"]
+    ]
+    assert [line.split()[0] for line in shown.splitlines()[-3:]] == ["1", "3", "no"]
+
+
+def test_samples_are_the_estimators_and_a_picture(folders: dict[str, Path], tmp_path: Path, run: Any) -> None:
+    from matplotlib.image import imread
+
+    assert run("sample", folders["VSC"], "-n", 5, "--seed", 3, "--out", tmp_path / "s.npy").code == 0
+    assert np.array_equal(np.load(tmp_path / "s.npy"), sv.load(folders["VSC"]).sample(5, seed=3))
+    assert run("sample", folders["VSC"], "-n", 5, "--out", tmp_path / "s.png").code == 0
+    assert imread(tmp_path / "s.png").shape[:2] == (2 * 66, 3 * 66)
+    assert run("sample", folders["VSC"], "-n", 5, "--out", tmp_path / "w.png", "--image-shape", "4,16").code == 0
+    assert imread(tmp_path / "w.png").shape[:2] == (2 * (16 + 2), 3 * (64 + 2))
+
+
+def test_data_can_be_files_and_have_options(tmp_path: Path, run: Any) -> None:
+    tiles = ["--data", "tiles", "--data-option", "n=40", "--data-option", "n_test=0"]
+    found = run("fit", "vsc", *tiles, "--out", tmp_path / "a", "--steps", 2, "--hidden", 4, "--json").json
+    assert (found["rows"], found["features"], found["likelihood"]) == (40, 784, "bernoulli")
+    np.save(tmp_path / "X.npy", sv.data.load("tiles", n=40, n_test=0).X)
+    found = run("evaluate", tmp_path / "a", "--data", tmp_path / "X.npy", "--json").json
+    assert (found["rows"], found["split"], found["score_meaning"]) == (40, "train", "bound")
+
+
+def test_data_list_and_info(run: Any) -> None:
+    assert [d["name"] for d in run("data", "list", "--json").json["data"]] == sv.data.names()
+    assert run("data", "info", "digits", "--json").json["rows"] == 1438
+    assert "digits" in run("data", "list").out
+    assert "test_fraction=0.2" in run("data", "info", "digits").out
+
+
+def test_fit_prints_one_json_object_and_progress_elsewhere(tmp_path: Path, run: Any) -> None:
+    out = run("fit", "VSC", *SMALL, "--out", tmp_path / "a", "--steps", 20, "--json")
+    assert out.json["final"].keys() >= {"loss", "nll_x", "kl_z", "active_units", "nonzeros"}
+    assert (out.json["model"], out.json["steps"], out.json["rows"]) == ("VSC", 20, 1438)
+    again = run("fit", "VSC", *SMALL, "--out", tmp_path / "a", "--steps", 20, "--json", "--resume")
+    assert again.json == out.json
+
+
+def test_demo_prints_the_path_of_its_page(run: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    page = types.SimpleNamespace(run=lambda out, seed: out / f"page-{seed}.html")
+    monkeypatch.setitem(sys.modules, "sparsevae.demo", page)  # type: ignore[arg-type]
+    assert run("demo", "--out", tmp_path, "--seed", 3).out == f"{tmp_path / 'page-3.html'}\n"
+
+
+# -- mistakes ---------------------------------------------------------------------------------------------------
+
+
+MISTAKES = [
+    ("fit VCS -d digits -o {new}", "unknown model 'VCS': did you mean 'VSC'?"),
+    ("fit VSC -d digit -o {new}", "did you mean 'digits'?"),
+    ("fit VSC -d no.csv -o {new}", "no.csv: no such file"),
+    ("fit VSC -d {nan} -o {new}", "NaN"),
+    ("fit VSC -d digits -o {new} --alpha 2", "(0, 1]"),
+    ("fit VSC -d digits -o {new} --steps 0", "steps must be"),
+    ("fit VSC -d digits -o {new} --schedule kl=constant:1", "this model has"),
+    ("fit VSC {small} -o {vsc}", "holds a finished run: continue it with --resume"),
+    ("fit VSC {small} -o {vsc} --resume --steps 41", "steps: 40 then, 41 now"),
+    ("fit VSC {small} -o {model} --resume", "holds a model without a run"),
+    ("fit VSC -d digits -o {other}", "is not from sparsevae"),
+    ("encode {vsc} -d {narrow} -o {codes}", "X has 5 features, but VSC"),
+    ("encode {other} -d digits -o {codes}", "model.json"),
+    ("encode {vsc} -d digits -o {new}.txt", "ends in .npz or .parquet"),
+    ("encode {vae} -d digits -o {codes} --max-active 3", "VAE codes are dense"),
+    ("encode {vsc} -d digits -o {codes} --max-active 0", "max_active must be"),
+    ("encode {vsc} -d {narrow} -o {codes} --split test", "no test part"),
+    ("sample {vsc} -o {new}.png --image-shape 9,9", "are no images of 9 x 9"),
+    ("data info mnits", "did you mean 'mnist'?"),
+]
+
+
+@pytest.mark.parametrize(("words", "says"), MISTAKES)
+def test_a_mistake_is_one_line_and_exit_code_1(
+    words: str, says: str, folders: dict[str, Path], run: Any, tmp_path: Path
+) -> None:
+    places = {name: tmp_path / name for name in ("new", "model", "other")}
+    places |= {"nan": tmp_path / "nan.csv", "narrow": tmp_path / "narrow.npy", "codes": tmp_path / "codes.npz"}
+    places["nan"].write_text("a,b\n1,2\n,3\n4,5\n")
+    np.save(places["narrow"], np.ones((3, 5), dtype=np.float32))
+    places["other"].mkdir()
+    (places["other"] / "letter.txt").write_text("mine")
+    sv.load(folders["VSC"]).save(places["model"])
+    before = set(tmp_path.rglob("*"))
+    line = words.format(**places, vsc=folders["VSC"], vae=folders["VAE"], small=" ".join(SMALL))
+    code, out, err = run(*line.split())
+    assert (code, out, err.count("\n")) == (1, "", 1)
+    assert err.startswith("sparsevae: error: ")
+    assert says in err
+    assert set(tmp_path.rglob("*")) - before <= {places["new"]}  # at most an empty run folder
+
+
+def test_debug_shows_the_traceback_and_bugs_always_do(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ValueError, match="unknown data set"):
+        run("data", "info", "nothing", "--debug")
+
+    def broken(*args: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(cli, "_fit", broken)
+    with pytest.raises(ZeroDivisionError):
+        run("fit", "VSC", "-d", "digits", "-o", "x")
+
+
+@pytest.mark.filterwarnings("default:careful")
+def test_a_warning_is_one_line(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cli, "_fit", lambda *args: warnings.warn("careful", UserWarning, stacklevel=1))
+    assert run("fit", "VSC", "-d", "digits", "-o", "x") == (0, "", "sparsevae: warning: careful\n")
+
+
+# -- processes --------------------------------------------------------------------------------------------------
+
+
+def process(*words: object) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "sparsevae", *map(str, words)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        cwd=Path(__file__).parent.parent,
+    )
+
+
+def reports(folder: Path) -> int:
+    history = folder / "history.jsonl"
+    return history.stat().st_size if history.exists() else 0
+
+
+def test_start_up_is_light() -> None:
+    code = "import sys; from sparsevae.cli import main; print(main(['--help']), *sys.modules)"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    loaded = set(out.splitlines()[-1].split())
+    assert "0" in loaded
+    assert not loaded & {"torch", "sklearn", "scipy", "pandas", "pyarrow", "matplotlib", "numpy"}
+
+
+def test_a_stopped_run_resumes_to_the_same_bytes(tmp_path: Path, run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    long = ["fit", "VSC", *SMALL, "--steps", 400, "--report-every", 10, "--checkpoint-every", 100]
+    stopped, whole = tmp_path / "stopped", tmp_path / "whole"
+
+    # SIGTERM to another process, as a scheduler sends it.
+    job = process(*long, "--out", stopped)
+    while job.poll() is None and not reports(stopped):
+        time.sleep(0.002)
+    job.terminate()
+    out, err = job.communicate(timeout=60)
+    assert (job.returncode, out) == (143, ""), err
+    assert_told(err, stopped)
+    refused = run(*long, "--out", stopped)
+    assert refused.code == 1
+    assert "holds an unfinished run: continue it with --resume" in refused.err
+
+    append = RunFolder.append  # Ctrl-C after the next report
+    with monkeypatch.context() as patch:
+        patch.setattr(RunFolder, "append", lambda self, row: (append(self, row), signal.raise_signal(signal.SIGINT)))
+        code, out, err = run(*long, "--out", stopped, "--resume", "--quiet")
+    assert (code, out) == (130, "")
+    assert_told(err, stopped)
+    assert not (stopped / "model.json").exists()
+
+    assert run(*long, "--out", stopped, "--resume").code == 0
+    assert run(*long, "--out", whole).code == 0
+    names = sorted(os.listdir(whole))
+    assert sorted(os.listdir(stopped)) == names
+    for name in names:
+        assert (stopped / name).read_bytes() == (whole / name).read_bytes(), name
+
+
+def assert_told(err: str, folder: Path) -> None:
+    """One line, warnings apart, says that the run is saved and how to continue it."""
+    (line,) = [line for line in err.splitlines() if not line.startswith("sparsevae: warning: ")]
+    assert f"aved in {folder}" in line
+    assert "--resume" in line

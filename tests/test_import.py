@@ -1,0 +1,65 @@
+"""Claim: `import sparsevae` is light. The test is a list of modules that must not be loaded, not seconds."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+HEAVY = ["pandas", "pyarrow", "matplotlib", "torch._dynamo", "typer"]
+FIT = """
+import tempfile, warnings, numpy as np
+warnings.simplefilter("ignore", sparsevae.SparsityWarning)
+X = np.eye(8)
+est = sparsevae.VSC(2, hidden=(4,), training=sparsevae.Training(steps=2, verbose=0)).fit(X)
+est.transform(X), est.score(X), est.save(folder := tempfile.mkdtemp()), sparsevae.load(folder)
+"""
+
+
+def run(code: str) -> str:
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-W", "error", "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize(
+    ("code", "others"),
+    [
+        ("", []),
+        ("sparsevae.VSC, sparsevae.load, sparsevae.Training", []),
+        # torch.optim.Adam imports torch._dynamo when it is made: that is torch's choice
+        (FIT, ["torch._dynamo"]),
+    ],
+    ids=["package", "estimator", "fit"],
+)
+def test_what_is_not_needed_is_not_loaded(code: str, others: list[str]) -> None:
+    # scikit-learn imports pandas wherever it is installed, and pandas pyarrow: here it is not installed
+    program = f"""
+import sys
+sys.modules["pandas"] = None
+import sparsevae
+{code}
+import json
+print(json.dumps([m for m in {HEAVY!r} if sys.modules.get(m) is not None]))
+"""
+    assert json.loads(run(program)) == others
+
+
+def test_importing_the_package_alone_loads_neither_torch_nor_scikit_learn() -> None:
+    run("import sparsevae, sys; assert sparsevae.__version__; assert not {'torch', 'sklearn'} & set(sys.modules)")
+
+
+def test_every_public_name_resolves_and_a_wrong_one_is_named() -> None:
+    import sparsevae as sv
+
+    assert {name for name in sv.__all__ if getattr(sv, name, None) is None} == set()
+    assert set(sv.__all__) <= set(dir(sv))
+    with pytest.raises(AttributeError, match="no attribute 'VCS'"):
+        _ = sv.VCS
