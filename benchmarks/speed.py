@@ -26,7 +26,7 @@ from torch import Tensor
 
 import sparsevae as sv
 from benchmarks import peers
-from benchmarks.peers import Clock, HandVSC
+from benchmarks.peers import FLOOR, Clock, HandVSC
 from benchmarks.report import verdict, write_table
 from sparsevae.draw import Draw
 from sparsevae.threads import threads
@@ -73,7 +73,7 @@ def same_model(X: np.ndarray[Any, Any], batch: int, device: torch.device) -> flo
     Returns the relative difference of the losses.
     """
     settings = sv.Training(steps=20, batch_size=batch, device=str(device), verbose=0, tf32=False)
-    est = _fitted(sv.VSC, X[: 10 * batch], settings, alpha=ALPHA, likelihood="gaussian")
+    est = _fitted(sv.VSC, X[: 10 * batch], settings, alpha=ALPHA, likelihood="gaussian", variance_floor=FLOOR)
     gate: Any = est.model_.posterior.gate
     peer = HandVSC(X.shape[1], HIDDEN, UNITS, ALPHA, float(gate.sharpness)).to(device)
     own = list(est.model_.parameters())
@@ -141,7 +141,7 @@ def contenders(X: np.ndarray[Any, Any], device: torch.device) -> dict[str, Conte
             model(), peers.loader_batches(floats, batch, workers, device), clock, fused=False
         )
 
-    vsc = {"alpha": ALPHA, "likelihood": "gaussian"}
+    vsc = {"alpha": ALPHA, "likelihood": "gaussian", "variance_floor": FLOOR}
     found: dict[str, Contender] = {
         "ours": Ours(sv.VSC, X, **vsc),
         "ours, compiled": Ours(sv.VSC, X, compile=True, **vsc),

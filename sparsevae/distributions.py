@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 from torch.distributions import Distribution, Independent, Normal, constraints, register_kl
 from torch.distributions.utils import broadcast_all
 from torch.nn.functional import logsigmoid
@@ -25,9 +26,48 @@ _Shape = torch.Size | list[int] | tuple[int, ...]
 _SCALAR = torch.Size()
 
 
+class _GaussianLogProb(torch.autograd.Function):
+    """log N(value; loc, scale) summed over the last axis, with its gradient by hand.
+
+    With e = (value - loc)/scale the gradients are e/scale for loc, -e/scale for value, (e^2 - 1)/scale for scale: a
+    third of the passes over a (B, D) likelihood that autograd would make.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, value: Tensor, loc: Tensor, scale: Tensor) -> Tensor:
+        eps = (value - loc) / scale
+        ctx.save_for_backward(eps, scale)
+        ctx.shapes = value.shape, loc.shape
+        return -torch.addcmul(scale.log(), eps, eps, value=0.5).sum(-1) - eps.shape[-1] * _HALF_LOG_2PI
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        eps, scale = ctx.saved_tensors
+        unit = grad.unsqueeze(-1) / scale
+        by_loc = unit * eps
+        value = -by_loc.sum_to_size(ctx.shapes[0]) if ctx.needs_input_grad[0] else None
+        loc = by_loc.sum_to_size(ctx.shapes[1]) if ctx.needs_input_grad[1] else None
+        spread = (by_loc * eps - unit).sum_to_size(scale.shape) if ctx.needs_input_grad[2] else None
+        return value, loc, spread
+
+
+class _Gaussian(Independent):  # type: ignore[type-arg]
+    def __init__(self, loc: Tensor, scale: Tensor) -> None:
+        super().__init__(Normal(loc, scale, validate_args=False), 1, validate_args=False)
+
+    def expand(self, batch_shape: _Shape, _instance: Distribution | None = None) -> _Gaussian:
+        base = self.base_dist.expand(torch.Size(batch_shape) + self.event_shape)
+        return _Gaussian(base.loc, base.scale)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        density: Tensor = _GaussianLogProb.apply(value, self.base_dist.loc, self.base_dist.scale)  # type: ignore[no-untyped-call]
+        return density
+
+
 def normal(loc: Tensor, scale: Tensor) -> Distribution:
     """A Gaussian with independent units, event_shape (J,)."""
-    return Independent(Normal(loc, scale, validate_args=False), 1, validate_args=False)
+    return _Gaussian(loc, scale)
 
 
 def logit(p_on: float) -> float:
@@ -143,22 +183,46 @@ class SpikeSlab(Distribution):
         return (-_plogp(self.logits) - _plogp(-self.logits) + slab).sum(-1)
 
 
-def _plogp(a: Tensor, b: Tensor | None = None) -> Tensor:
-    """sigmoid(a) * log sigmoid(a), or sigmoid(a) * (log sigmoid(a) - log sigmoid(b)); 0 where sigmoid(a) is 0.
+def _plogp(a: Tensor) -> Tensor:
+    """p log p for p = sigmoid(a); 0 where p is 0."""
+    p = torch.sigmoid(a)
+    return torch.where(p == 0, 0.0, p * logsigmoid(torch.where(p == 0, 0.0, a)))
 
-    Those are set aside before the logarithms, so that 0 * inf is never formed.
+
+class _BernoulliKL(torch.autograd.Function):
+    """The value by a form that is exact for any logits, infinite ones included; the gradient by hand.
+
+    By symmetry let a >= 0 (else negate both). Then KL = log s(a) - log s(b) - s(-a) (a - b), where the last product
+    is 0 once s(-a) is, so that 0 * inf is never formed and alpha = 1 needs no log(1 - alpha). The gradients are
+    p (1 - p) (a - b) and s(b) - p. Autograd's own way through this takes twice the time of a step's other terms.
     """
-    never = torch.sigmoid(a) == 0
-    a = torch.where(never, 0.0, a)
-    log_ratio = logsigmoid(a)
-    if b is not None:
-        log_ratio = log_ratio - logsigmoid(torch.where(never, 0.0, b))
-    return torch.where(never, 0.0, torch.sigmoid(a) * log_ratio)
+
+    @staticmethod
+    def forward(ctx: Any, a: Tensor, b: Tensor) -> Tensor:
+        ctx.save_for_backward(a, b)
+        b, a = torch.where(a < 0, -b, b), a.abs()
+        off = torch.sigmoid(-a)
+        kl = logsigmoid(a) - logsigmoid(b) - torch.where(off == 0, 0.0, off * (a - b))
+        return torch.where(b == -torch.inf, torch.inf, kl)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        a, b = ctx.saved_tensors
+        p = torch.sigmoid(a)
+        grad_a = grad_b = None
+        if ctx.needs_input_grad[0]:
+            slope = p * torch.sigmoid(-a)
+            grad_a = (grad * torch.where(slope == 0, 0.0, slope * (a - b))).sum_to_size(a.shape)
+        if ctx.needs_input_grad[1]:
+            grad_b = (grad * (torch.sigmoid(b) - p)).sum_to_size(b.shape)
+        return grad_a, grad_b
 
 
 def bernoulli_kl(a: Tensor, b: Tensor) -> Tensor:
-    """KL(Bernoulli(sigmoid a) || Bernoulli(sigmoid b)) from logits, elementwise."""
-    return _plogp(a, b) + _plogp(-a, -b)
+    """KL(Bernoulli(sigmoid a) || Bernoulli(sigmoid b)) from logits, elementwise; once differentiable."""
+    kl: Tensor = _BernoulliKL.apply(a, b)  # type: ignore[no-untyped-call]
+    return kl
 
 
 def normal_kl(loc_q: Tensor, scale_q: Tensor, loc_p: Tensor, scale_p: Tensor) -> Tensor:

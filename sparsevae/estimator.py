@@ -449,7 +449,7 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         `mse` is per value in X's own units (of normalised rows for scale="unit-norm").
         """
         check_is_fitted(self)
-        X = self._read(X, reset=False)
+        given, X = X, self._read(X, reset=False)
         mode, drawn, expected, n_rows = 0.0, 0.0, 0.0, X.shape[0]
         units = torch.zeros(int(self.n_components), dtype=torch.float64, device=self._device())
         errors = dict.fromkeys((None, *caps), 0.0)
@@ -466,12 +466,12 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
                 mean = self.scaling_.inverse(self.model_.decode(self._code(q, cap)).mean)
                 errors[cap] += float((mean - target)[:n].double().square().sum())
         values = n_rows * self.n_features_in_
-        score = self.score_samples(X)
+        score = self.score_samples(given)
         return {
             "rows": n_rows,
             "score": float(score.mean()),
             "score_standard_error": float(score.std() / math.sqrt(n_rows)),
-            "score_meaning": self.score_meaning(X),
+            "score_meaning": self.score_meaning(given),
             **self.model_.likelihood.describe(),
             "nonzeros_mode": mode / n_rows,
             "nonzeros_drawn": drawn / n_rows,
@@ -528,7 +528,7 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
 
     def _portable_training(self) -> dict[str, Any]:
         """Training settings without where and how loudly the run went: a copy of the model runs anywhere."""
-        return self._training().get_params() | {"folder": None, "resume": False, "verbose": 1}
+        return {**self._training().get_params(), "folder": None, "resume": False, "verbose": 1}
 
     def save(self, path: str | Path) -> None:
         """Write a folder with safetensors and JSON; the encoder's and decoder's own code is not stored."""

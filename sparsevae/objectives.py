@@ -6,6 +6,7 @@ and adds them up with weights; it has shape (*members,), and its sum is what is 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 
 import torch
@@ -67,7 +68,8 @@ class Objective(nn.Module):
 
     def weigh(self, means: Mapping[str, Tensor]) -> Tensor:
         """The weighted sum of measured terms, (*members,)."""
-        return torch.stack([getattr(self, k) * v if k in self.knobs else v for k, v in means.items()]).sum(0)
+        weighted = [getattr(self, k) * v if k in self.knobs else v for k, v in means.items()]
+        return functools.reduce(torch.add, weighted)
 
     def forward(self, trace: Trace) -> tuple[Tensor, dict[str, Tensor]]:
         means = self.measure(trace)

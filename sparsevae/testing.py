@@ -23,6 +23,7 @@ from sparsevae.distributions import SpikeSlab, divergence, unit_divergence
 from sparsevae.draw import Draw, PerRow, row_keys
 from sparsevae.model import LatentModel, Trace
 from sparsevae.objectives import kl, nll
+from sparsevae.threads import threads
 
 __all__ = ["check_distribution", "check_model"]
 
@@ -50,6 +51,7 @@ def _within_errors(draws: Tensor, wanted: Tensor, claim: str) -> None:
     _close(draws.mean(0), wanted, _SIGMAS * error + 1e-9 * (1 + wanted.abs()), f"{claim} ({len(draws)} draws)")
 
 
+@threads(1)  # many small operations
 def check_distribution(
     make: Make,
     parameters: Sequence[Tensor],

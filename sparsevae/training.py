@@ -257,9 +257,14 @@ class Run:
         if unknown := set(self.schedules) - set(self.knobs):
             raise ValueError(f"schedules drive unknown knobs {sorted(unknown)}; this model has {sorted(self.knobs)}.")
         for name, schedule in self.schedules.items():
-            if not all(math.isfinite(schedule(step, total)) for step in (0, total // 2, total)):
-                raise ValueError(f"the schedule of {name!r} gives values that are not finite: {schedule!r}.")
-        self.step = 0
+            try:
+                finite = all(math.isfinite(schedule(step, total)) for step in (0, total // 2, total))
+                problem = None if finite else "it gives values that are not finite."
+            except (ValueError, TypeError) as error:
+                problem = str(error)
+            if problem:
+                raise ValueError(f"schedules cannot drive {name!r} by {schedule!r}: {problem}")
+        self.step = self.reported = 0  # steps taken, and taken when the sums were last read
         self.rate_factor = 1.0
         self.retries = 0
         self.best: dict[str, Tensor] = {}
@@ -281,23 +286,19 @@ class Run:
         loss, terms = self.objective(self.model(x, Draw(self.tape, hard=False)))
         return loss, terms
 
-    def _loss(self) -> Tensor:
-        """(1 + terms, *members): the loss, then every term."""
+    def _loss(self) -> tuple[Tensor, Tensor]:
+        """The loss, (*members,), and with it every term, (1 + terms, *members), without a gradient."""
         loss, terms = self._measure()
-        return torch.stack([loss, *terms.values()])
+        return loss, torch.stack([v.detach() for v in (loss, *terms.values())])
 
     def _eager(self) -> None:
         self.adam.zero_grad(set_to_none=True)
-        numbers = self._loss()
-        numbers[0].sum().backward()
+        loss, terms = self._loss()
+        loss.sum().backward()
         if self.training.clip_norm is not None:
-            clip_gradients(self.parameters, float(self.training.clip_norm), numbers.shape[1:])
+            clip_gradients(self.parameters, float(self.training.clip_norm), loss.shape)
         self.adam.step()
-        with torch.no_grad():
-            # Sums stop after the first bad step, so that they name the term that broke first.
-            self.sums.add_(torch.where(self.alive, numbers.detach(), 0.0))
-            self.alive.logical_and_(torch.isfinite(numbers).all())
-            self.good_steps.add_(self.alive)
+        self.sums.add_(terms)  # what is not finite stays so: one look at the sums tells of every step
 
     def _prime(self) -> None:
         """Record the noise tape, learn the terms' names, and create Adam's state without moving a weight."""
@@ -305,8 +306,6 @@ class Run:
             loss, terms = self._measure()
         self.names = ["loss", *terms]
         self.sums = torch.zeros(len(self.names), *loss.shape, device=self.rows.device)
-        self.alive = torch.ones((), dtype=torch.bool, device=self.rows.device)
-        self.good_steps = torch.zeros((), dtype=torch.int64, device=self.rows.device)
         for p in self.parameters:
             p.grad = torch.zeros_like(p)
         self.rate.zero_()
@@ -409,7 +408,6 @@ class Run:
             yield f"model.{name}", value
         yield from self._moments()
         yield "sums", self.sums
-        yield "good_steps", self.good_steps
 
     def state(self) -> State:
         """A copy of all that the rest of the run depends on."""
@@ -417,6 +415,7 @@ class Run:
         tensors |= {f"best.{k}": v for k, v in self.best.items()}
         meta = {
             "step": self.step,
+            "reported": self.reported,
             "rate_factor": self.rate_factor,
             "retries": self.retries,
             "best_loss": None if math.isinf(self.best_loss) else self.best_loss,
@@ -430,31 +429,29 @@ class Run:
         with torch.no_grad():
             for name, value in self._named():
                 value.copy_(state.tensors[name])
-            self.alive.fill_(True)
         best = {k.removeprefix("best."): v for k, v in state.tensors.items() if k.startswith("best.")}
         self.best = {k: v.to(self.rows.device) for k, v in best.items()}
         meta = state.meta
-        self.step, self.rate_factor, self.retries = meta["step"], meta["rate_factor"], meta["retries"]
+        self.step, self.reported = meta["step"], meta["reported"]
+        self.rate_factor, self.retries = meta["rate_factor"], meta["retries"]
         self.best_loss = math.inf if meta["best_loss"] is None else meta["best_loss"]
         self.waited = meta["waited"]
 
     def broken(self) -> str | None:
-        """The name of the first non-finite term since the last report (or "weights"), None when all is well."""
-        sums = self.sums.reshape(len(self.names), -1).cpu()
-        if bool(self.alive) and torch.isfinite(sums).all():
-            finite = all(bool(torch.isfinite(p).all()) for p in self.parameters)
-            return None if finite else "weights"
-        bad = [name for name, value in zip(self.names, sums, strict=True) if not torch.isfinite(value).all()]
+        """A term that was not finite since the last report (or "weights"), None when all is well."""
+        finite = torch.isfinite(self.sums).reshape(len(self.names), -1).all(-1).tolist()
+        if all(finite):
+            return None if all(bool(torch.isfinite(p).all()) for p in self.parameters) else "weights"
+        bad = [name for name, ok in zip(self.names, finite, strict=True) if not ok]
         return next((name for name in bad if name != "loss"), "loss")
 
     # -- numbers ----------------------------------------------------------------------------------------------
 
     def read_sums(self) -> dict[str, float]:
         """Means of the terms since the last report (over members too, where there are several)."""
-        count = max(1, int(self.good_steps))
-        means = (self.sums / count).reshape(len(self.names), -1).mean(-1).tolist()
+        means = (self.sums / max(1, self.step - self.reported)).reshape(len(self.names), -1).mean(-1).tolist()
         self.sums.zero_()
-        self.good_steps.zero_()
+        self.reported = self.step
         return dict(zip(self.names, means, strict=True))
 
     def final_weights(self) -> dict[str, float]:
@@ -675,17 +672,20 @@ def _keep_best(run: Run, loss: float) -> None:
 
 def _roll_back(run: Run, good: State, term: str, progress: Progress) -> State:
     """Return to the last good state at half the rate, or give up with a reason."""
-    retries, factor, bad_step = run.retries + 1, run.rate_factor / 2, good.meta["step"] + int(run.good_steps)
+    retries, factor, last = run.retries + 1, run.rate_factor / 2, run.step
     run.load(good)
     if retries > _RETRIES:
-        x = run.prepare(run.rows.take(run.order(bad_step)))
+        while run.step < last and (found := run.broken()) in (None, "weights"):
+            run.advance()  # the same steps once more, looking after each: which one breaks, and in which term?
+        term, bad = found or term, max(run.step - 1, good.meta["step"])
+        x = run.prepare(run.rows.take(run.order(bad)))
         raise DivergenceError(
-            f"training diverged: the term {term!r} was not finite at step {bad_step}, and again after {_RETRIES} "
-            f"retries at ever smaller rates (last {2 * factor * run.rate_schedule(bad_step, run.total):.2g}). That "
+            f"training diverged: the term {term!r} was not finite at step {bad}, and again after {_RETRIES} "
+            f"retries at ever smaller rates (last {2 * factor * run.rate_schedule(bad, run.total):.2g}). That "
             f"batch's inputs, as the network sees them, span {float(x.min()):.4g} to {float(x.max()):.4g}. What "
             "helps: scale='auto', a smaller learning_rate, clip_norm=1.0, or a larger variance_floor."
         )
-    progress.say(f"{term} was not finite near step {bad_step}; back to step {run.step} at half the rate.")
+    progress.say(f"{term} was not finite by step {last}; back to step {run.step} at half the rate.")
     run.retries, run.rate_factor = retries, factor
     return good._replace(meta={**good.meta, "retries": retries, "rate_factor": factor})
 
@@ -696,8 +696,8 @@ def _warn_about_sparsity(history: History, model: LatentModel) -> None:
     active, n = history[-1]["active_units"], model.prior.loc.shape[-1]
     if history[-1]["nonzeros"] == 0:
         warnings.warn(
-            "every code is zero: no unit is more likely on than off for any row. Try kl_warmup=0.5, more steps, a larger "
-            "learning_rate or a larger alpha.",
+            "every code is zero: no unit is more likely on than off for any row. Try kl_warmup=0.5, more steps, a "
+            "larger learning_rate or a larger alpha.",
             SparsityWarning,
             stacklevel=3,
         )

@@ -2,6 +2,7 @@
 
 import math
 import warnings
+from collections.abc import Iterator
 from itertools import pairwise
 
 import numpy as np
@@ -16,6 +17,15 @@ from torch.distributions import Bernoulli, Independent, Laplace, Normal, kl_dive
 from sparsevae.distributions import SpikeSlab, bernoulli_kl, divergence, logit, normal, normal_kl, unit_divergence
 from sparsevae.gradients import AlwaysOn, ScaledSigmoid, StraightThrough
 from sparsevae.testing import check_distribution
+from sparsevae.threads import threads
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """Many small operations: on a busy machine a second thread makes them ten times slower."""
+    with threads(1):
+        yield
+
 
 INF = math.inf
 

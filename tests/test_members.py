@@ -26,7 +26,16 @@ from sparsevae.networks import initialise, mlp
 from sparsevae.objectives import Objective, free_bits, kl, nll
 from sparsevae.priors import FixedSpikeSlab, Prior, StandardNormal
 from sparsevae.testing import check_model
+from sparsevae.threads import threads
 from sparsevae.training import clip_gradients
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """Many small operations: on a busy machine a second thread makes them ten times slower."""
+    with threads(1):
+        yield
+
 
 B, D, J, H = 6, 5, 4, 8
 MEMBERS = [(3,), (2, 3)]

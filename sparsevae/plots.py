@@ -1,0 +1,418 @@
+"""Pictures of a fitted model: `view` looks at rows of X, and each function turns a view into a matplotlib Figure.
+
+    v = plots.view(est, X, image_shape=(8, 8))
+    plots.codes(v).savefig("codes.png")
+
+Rows are drawn as images where `image_shape` is given, as columns of a heat map otherwise. Blue is positive and
+orange negative in every picture. Figures are made without pyplot, so they need no display and leave no state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from sparsevae.estimator import SparseCoder
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure, SubFigure
+
+__all__ = ["View", "codes", "features", "overview", "reconstructions", "training_curves", "traversal", "usage", "view"]
+
+Array = np.ndarray[Any, Any]
+
+POSITIVE, NEGATIVE, INK, FAINT, PALE = "#0072B2", "#D55E00", "#22303c", "#71808e", "#c9d1d9"
+MAX_ROWS = 2000  # rows a picture is computed from: usage is then known to about 1 %
+MAX_FEATURES = 24  # names that can be read beside a heat map
+_LEFT = 0.1  # inches from a sheet's edge to its headings
+TWO_SIDED = 0.1  # a unit goes both ways when its rarer sign has this share of its uses
+
+
+@dataclass(frozen=True)
+class View:
+    """Rows of X with their codes and reconstructions, and how to draw a row.
+
+    `rows` and `decoded` are (N, D), in X's own units (of normalised rows for scale="unit-norm"), `codes` is (N, J).
+    """
+
+    est: SparseCoder
+    rows: Array
+    codes: Array
+    decoded: Array
+    labels: Array | None
+    image_shape: tuple[int, ...] | None
+    names: list[str]
+
+    @property
+    def usage(self) -> Array:
+        """Share of rows in which each unit is on, (J,)."""
+        share: Array = (self.codes != 0).mean(0)
+        return share
+
+    def units(self, n: int) -> list[int]:
+        """The n units most often on; where all are equally so (dense codes), those that vary most."""
+        order = np.lexsort((-self.codes.std(0), -self.usage))
+        return [int(unit) for unit in order[:n] if self.usage[unit] > 0]
+
+    def items(self, n: int) -> list[int]:
+        """Typical rows: of each label, or each of n slices of the rows by error, the one with the median error."""
+        error = np.square(self.rows - self.decoded).mean(1)
+        if self.labels is None:
+            groups = np.array_split(np.argsort(error, kind="stable"), min(n, len(error)))
+        else:
+            values = np.unique(self.labels)
+            chosen = values[np.linspace(0, len(values) - 1, min(n, len(values))).round().astype(int)]
+            groups = [np.flatnonzero(self.labels == label) for label in chosen]
+        return [int(g[np.argsort(error[g], kind="stable")[len(g) // 2]]) for g in groups]
+
+    def draw(self, ax: Axes, row: Array, *, change: float | None = None) -> None:
+        """One row as an image or a column; or the difference of two rows, where `change` has the deepest colour."""
+        from matplotlib.colors import LinearSegmentedColormap
+
+        diverging = LinearSegmentedColormap.from_list("change", [NEGATIVE, "#ffffff", POSITIVE])
+        _frame(ax)
+        if self.image_shape is None:
+            value = row if change else (row - self.rows.mean(0)) / self._deviation()
+            limit, shape = change or 2.5, (-1, 1)
+            shown = value[self._columns()].reshape(shape)
+            ax.imshow(shown, cmap=diverging, vmin=-limit, vmax=limit, aspect="auto", interpolation="nearest")
+            return
+        image, low, high = row.reshape(self.image_shape), float(self.rows.min()), float(self.rows.max())
+        if change:
+            grey = image.mean(-1) if image.ndim == 3 else image
+            ax.imshow(grey, cmap=diverging, vmin=-change, vmax=change, interpolation="nearest")
+        elif image.ndim == 3:
+            ax.imshow(((image - low) / (high - low or 1)).clip(0, 1), interpolation="nearest")
+        else:
+            ax.imshow(image, cmap=self._greys(), vmin=low, vmax=high, interpolation="nearest")
+
+    def change(self, unit: int) -> tuple[Array, Array]:
+        """What a unit adds, (D,), and the rows that use it with its usual sign, strongest first.
+
+        The mean over those rows of decode(code) - decode(code without the unit); for a table in each feature's
+        standard deviations.
+        """
+        on = np.flatnonzero(self.codes[:, unit])
+        usual = np.sign(np.median(np.sign(self.codes[on, unit])) or 1)
+        on = on[np.sign(self.codes[on, unit]) == usual]
+        without = self.codes[on].copy()
+        without[:, unit] = 0
+        added: Array = (self.decoded[on] - self.est.inverse_transform(without)).mean(0)
+        strongest = on[np.argsort(-np.abs(self.codes[on, unit]), kind="stable")]
+        return added / (1 if self.image_shape else self._deviation()), strongest
+
+    def name_features(self, ax: Axes) -> None:
+        """Feature names on the left of a column of values; nothing for images."""
+        if self.image_shape is None:
+            columns = self._columns()
+            ax.set_yticks(range(len(columns)), [self.names[c] for c in columns], fontsize=7, color=FAINT)
+
+    def cell(self, height: float) -> tuple[float, float]:
+        """Width and height in inches that suit one drawn row."""
+        if self.image_shape is None:
+            return 0.5, max(1.1, 0.15 * min(MAX_FEATURES, self.rows.shape[1]))
+        return height * self.image_shape[1] / self.image_shape[0], height
+
+    def margin(self) -> float:
+        """Inches for the feature names."""
+        return 0.0 if self.image_shape else 0.3 + 0.075 * max(len(self.names[c]) for c in self._columns())
+
+    def _deviation(self) -> Array:
+        deviation = self.rows.std(0)
+        return np.where(deviation > 0, deviation, 1.0)
+
+    def _columns(self) -> Array:
+        """The features to draw: all, or those whose reconstructions vary most beside their own spread."""
+        explained = self.decoded.std(0) / self._deviation()
+        return np.sort(np.argsort(-explained, kind="stable")[:MAX_FEATURES])
+
+    def _greys(self) -> str:
+        """Images on a dark ground (most values at the low end) are drawn as ink on paper."""
+        low, high = self.rows.min(), self.rows.max()
+        return "gray_r" if np.median(self.rows) < low + (high - low) / 3 else "gray"
+
+
+def view(est: SparseCoder, X: Any, *, image_shape: Sequence[int] | None = None, labels: Any = None) -> View:
+    """At most 2,000 evenly spaced rows of X, encoded and decoded."""
+    checked = est._read(X, reset=False)
+    n, d = checked.shape
+    if image_shape is not None and (len(image_shape) not in (2, 3) or int(np.prod(image_shape)) != d):
+        raise ValueError(f"image_shape must be (height, width) or (height, width, 3) of {d} values; got {image_shape}.")
+    if labels is not None and len(labels) != n:
+        raise ValueError(f"labels must have one entry a row: {n} expected, got {len(labels)}.")
+    index = np.linspace(0, n - 1, min(n, MAX_ROWS)).round().astype(int)
+    picked = checked[index]
+    rows = np.asarray(picked.toarray() if hasattr(picked, "toarray") else picked, dtype=np.float32)
+    blocks = [(est.scaling_.inverse(x)[:m], est.model_.encode(x).mode[:m]) for x, m in est._blocks(rows)]
+    seen, codes = (np.concatenate([part.cpu().numpy() for part in parts]) for parts in zip(*blocks, strict=True))
+    names = getattr(est, "feature_names_in_", None)
+    return View(
+        est,
+        rows=seen,
+        codes=codes,
+        decoded=est.inverse_transform(codes),
+        labels=None if labels is None else np.asarray(labels)[index],
+        image_shape=None if image_shape is None else tuple(int(k) for k in image_shape),
+        names=[f"x{k}" for k in range(d)] if names is None else [str(name) for name in names],
+    )
+
+
+# -- the pictures -----------------------------------------------------------------------------------------------
+
+
+def reconstructions(v: View, n_items: int = 10) -> Figure:
+    """Originals above their reconstructions: what is left of a row after passing through its code."""
+    items = v.items(n_items)
+    width, height = v.cell(0.85)
+    figure = _figure(v.margin() + 1.0 + len(items) * (width + 0.12), 2 * height + 0.5)
+    _draw_reconstructions(figure, v, items)
+    return figure
+
+
+def codes(v: View, n_items: int = 6) -> Figure:
+    """A few items, their codes as bars over the units (a zero is no bar), and what the codes decode to."""
+    items = v.items(n_items)
+    figure = _figure(9.5, len(items) * v.cell(0.85)[1] + 0.7)
+    _draw_codes(figure, v, items)
+    return figure
+
+
+def traversal(v: View, n_units: int = 8, n_values: int = 9) -> Figure:
+    """What single units do: each line decodes one unit alone, from off to the strong end of its usual values."""
+    units = v.units(n_units)
+    width, height = v.cell(0.7)
+    figure = _figure(v.margin() + 1.2 + n_values * (width + 0.08), max(1, len(units)) * (height + 0.22) + 0.3)
+    _draw_traversal(figure, v, units, n_values)
+    return figure
+
+
+def features(v: View, n_units: int = 8, n_examples: int = 7) -> Figure:
+    """What each unit adds: decode(code) - decode(code without it), averaged where it is on; and its top items."""
+    units = v.units(n_units)
+    width, height = v.cell(0.7)
+    figure = _figure(v.margin() + 3.2 + (1 + n_examples) * (width + 0.1), max(1, len(units)) * (height + 0.12) + 0.4)
+    _draw_features(figure, v, units, n_examples)
+    return figure
+
+
+def usage(v: View) -> Figure:
+    """How often each unit is on, most used first; and how many units a row has on."""
+    figure = _figure(9.5, 2.5)
+    left, right = figure.subplots(1, 2, width_ratios=(3, 2))
+    share = 100 * np.sort(v.usage)[::-1]
+    left.bar(np.arange(1, len(share) + 1)[share > 0], share[share > 0], width=0.85, color=POSITIVE)
+    _calm(left, "units, most used first", "on in % of rows")
+    left.set_xlim(0.3, len(share) + 0.7)
+    left.set_ylim(0, max(1.0, 1.1 * share.max()))
+    if never := int((share == 0).sum()):
+        left.text(
+            0.98,
+            0.92,
+            f"{never} of {len(share)} never on",
+            transform=left.transAxes,
+            ha="right",
+            color=FAINT,
+            fontsize=9,
+        )
+    counts = (v.codes != 0).sum(1)
+    values, rows = np.unique(counts, return_counts=True)
+    right.bar(values, 100 * rows / len(counts), width=0.85, color=POSITIVE)
+    right.axvline(counts.mean(), color=INK, linewidth=1, linestyle="--")
+    right.set_ylim(0, 120 * rows.max() / len(counts))
+    right.annotate(f" mean {counts.mean():.1f}", (counts.mean(), 0.92), xycoords=("data", "axes fraction"), fontsize=9)
+    _calm(right, f"units on in a row, of {v.codes.shape[1]}", "% of rows")
+    right.xaxis.set_major_locator(_ticks(9))
+    return figure
+
+
+def training_curves(est: SparseCoder) -> Figure:
+    """The course of every quantity in `history_`, a panel each; the first few reports may lie outside."""
+    steps: list[int] = []
+    offset = 0
+    for k, row in enumerate(est.history_):
+        # partial_fit counts from 1 again
+        offset = steps[-1] if k and row["step"] <= est.history_[k - 1]["step"] else offset
+        steps.append(row["step"] + offset)
+    wanted = {"loss": "training objective, nats", "validation_loss": "validation objective, nats"}
+    wanted |= {k: f"{k}, nats" for row in est.history_[:1] for k in row if k.startswith(("nll_", "kl_"))}
+    wanted |= {"nonzeros": "non-zeros a row", "active_units": "active units"}
+    shown = {k: text for k, text in wanted.items() if any(v is not None for v in est.history_.column(k))}
+    figure = _figure(9.5, 1.9)
+    for ax, (name, text) in zip(np.ravel(figure.subplots(1, max(1, len(shown)))), shown.items(), strict=False):
+        values = np.array([np.nan if v is None else v for v in est.history_.column(name)], dtype=float)
+        ax.plot(steps, values, color=POSITIVE, linewidth=1.3)
+        late = values[len(values) // 20 :]
+        low, high = np.nanmin(late), np.nanmax(late)
+        ax.set_ylim(low - 0.05 * (high - low or 1), high + 0.05 * (high - low or 1))
+        _calm(ax, "step", "")
+        ax.set_title(text, fontsize=8, color=INK, loc="left")
+        ax.xaxis.set_major_locator(_ticks(3))
+    return figure
+
+
+def overview(v: View, title: str = "") -> Figure:
+    """Reconstructions, codes and a traversal on one sheet, for images."""
+    figure = _figure(11.0, 7.6)
+    if title:
+        figure.suptitle(title, fontsize=15, color=INK, x=_LEFT / 11, ha="left")
+    parts: Any = figure.subfigures(2, 1, height_ratios=(1, 2.7))
+    top, (left, right) = parts[0], parts[1].subfigures(1, 2, width_ratios=(1.2, 1), wspace=0.02)
+    _head(top, 11, "Images it has never seen, and what their codes decode to")
+    _draw_reconstructions(top, v, v.items(10))
+    _head(left, 6, "A code: a few bars, one a unit; every other unit is exactly zero")
+    _draw_codes(left, v, v.items(5))
+    _head(right, 5, "What a unit means: that unit alone, from off to strong")
+    _draw_traversal(right, v, v.units(6), 7)
+    return figure
+
+
+# -- their parts ------------------------------------------------------------------------------------------------
+
+
+def _draw_reconstructions(figure: Figure | SubFigure, v: View, items: list[int]) -> None:
+    axes = figure.subplots(2, len(items), squeeze=False)
+    for column, item in enumerate(items):
+        v.draw(axes[0, column], v.rows[item])
+        v.draw(axes[1, column], v.decoded[item])
+        if v.labels is not None:
+            axes[0, column].set_title(str(v.labels[item]), fontsize=8, color=FAINT)
+    for ax, text in zip(axes[:, 0], ("original", "decoded"), strict=True):
+        ax.set_ylabel(text, fontsize=9, color=INK, rotation=0, ha="right", va="center", labelpad=8)
+        v.name_features(ax)
+
+
+def _draw_codes(figure: Figure | SubFigure, v: View, items: list[int]) -> None:
+    width, height = v.cell(0.85)
+    axes = figure.subplots(len(items), 3, squeeze=False, width_ratios=(width, 7 * height, width))
+    limit = 1.3 * np.abs(v.codes[items]).max() or 1.0
+    for (image, bars, decoded), item in zip(axes, items, strict=True):
+        v.draw(image, v.rows[item])
+        v.name_features(image)
+        v.draw(decoded, v.decoded[item])
+        draw_code(bars, v.codes[item], limit)
+    axes[-1, 1].tick_params(labelbottom=True)
+    axes[-1, 1].set_xlabel("unit", fontsize=8, color=FAINT)
+    for ax, text in zip(axes[0, ::2], ("item", "decoded"), strict=True):
+        ax.set_title(text, fontsize=9, color=INK)
+
+
+def draw_code(ax: Axes, code: Array, limit: float) -> None:
+    """One code as bars over its units: nothing at all where it is zero, the unit's number where bars are few."""
+    on = np.flatnonzero(code)
+    colours = [POSITIVE if value > 0 else NEGATIVE for value in code[on]]
+    ax.bar(on, code[on], width=max(0.8, len(code) / 90), color=colours)
+    ax.hlines(0, -0.5, len(code) - 0.5, color=PALE, linewidth=0.8, zorder=0)
+    if len(on) <= 12:
+        for unit in on:
+            side = 1 if code[unit] > 0 else -1
+            style: dict[str, Any] = {"fontsize": 7, "color": INK, "ha": "center", "va": "bottom" if side > 0 else "top"}
+            ax.annotate(str(unit), (unit, code[unit]), (0, side), textcoords="offset points", **style)
+    ax.text(1.17 * len(code), 0, f"{len(on)} of {len(code)}\non", ha="right", va="center", fontsize=8, color=INK)
+    ax.set_xlim(-1, 1.18 * len(code))
+    ax.set_xticks([t for t in _ticks(7).tick_values(0, len(code) - 1) if 0 <= t < len(code)])
+    ax.set_ylim(-limit, limit)
+    _calm(ax, "", "")
+    ax.spines[["left", "bottom"]].set_visible(False)
+    ax.tick_params(left=False, labelleft=False, bottom=False, labelbottom=False)
+
+
+def sweep(codes: Array, n: int) -> Array:
+    """Values to walk one unit through, from its non-zero values: 0 to the strong end, or end to end through 0."""
+    on = codes[codes != 0]
+    low, high = (float(q) for q in np.quantile(on, (0.05, 0.95))) if len(on) else (0.0, 0.0)
+    if TWO_SIDED <= (on > 0).mean() <= 1 - TWO_SIDED:
+        half = n // 2
+        return np.concatenate([np.linspace(low, 0, half + 1), np.linspace(0, high, n - half)[1:]])
+    return np.linspace(0, high if (on > 0).mean() > 0.5 else low, n)
+
+
+def _draw_traversal(figure: Figure | SubFigure, v: View, units: list[int], n_values: int) -> None:
+    if not units:
+        return _nothing(figure)
+    axes = figure.subplots(len(units), n_values, squeeze=False)
+    for line, unit in zip(axes, units, strict=True):
+        walk = np.zeros((n_values, v.codes.shape[1]), dtype=np.float32)
+        walk[:, unit] = sweep(v.codes[:, unit], n_values)
+        for ax, row, value in zip(line, v.est.inverse_transform(walk), walk[:, unit], strict=True):
+            v.draw(ax, row)
+            ax.set_xlabel("off" if value == 0 else f"{value:.1f}", fontsize=7, color=FAINT, labelpad=1.5)
+        _name_unit(line[0], unit, f"on in {v.usage[unit]:.0%}")
+        v.name_features(line[0])
+
+
+def _draw_features(figure: Figure | SubFigure, v: View, units: list[int], n_examples: int) -> None:
+    if not units:
+        return _nothing(figure)
+    width = v.cell(0.7)[0]
+    ratios = [*[width] * (1 + n_examples), 2.0]
+    axes = figure.subplots(len(units), 2 + n_examples, squeeze=False, width_ratios=ratios)
+    changes = [v.change(unit) for unit in units]
+    deepest = 0.9 * max(float(np.abs(added).max()) for added, _ in changes) or 1.0
+    for line, unit, (added, strongest) in zip(axes, units, changes, strict=True):
+        v.draw(line[0], added, change=deepest)
+        v.name_features(line[0])
+        _name_unit(line[0], unit, "")
+        for ax, item in zip(line[1:-1], strongest, strict=False):
+            v.draw(ax, v.rows[item])
+        for ax in line[1 + len(strongest) : -1]:
+            ax.set_visible(False)
+        line[-1].axis("off")
+        line[-1].text(0.03, 0.5, _describe(v, unit), fontsize=9, color=INK, va="center", transform=line[-1].transAxes)
+    axes[0, 0].set_title("adds", fontsize=9, color=INK)
+    axes[0, 1].set_title("items in which it is strongest", fontsize=9, color=INK, loc="left").set_in_layout(False)
+
+
+def _describe(v: View, unit: int) -> str:
+    on = np.flatnonzero(v.codes[:, unit])
+    lines = [f"on in {v.usage[unit]:.0%} of rows"]
+    if v.labels is not None:
+        values, counts = np.unique(v.labels[on], return_counts=True)
+        best = np.argsort(-counts, kind="stable")[:3]
+        lines.append(", ".join(f"{values[k]}: {counts[k] / len(on):.0%}" for k in best))
+    return "\n".join(lines)
+
+
+def _name_unit(ax: Axes, unit: int, more: str) -> None:
+    text = f"unit {unit}\n{more}" if more else f"unit {unit}"
+    ax.set_ylabel(text, fontsize=8, color=INK, rotation=0, ha="right", va="center", labelpad=8)
+
+
+def _nothing(figure: Figure | SubFigure) -> None:
+    figure.text(0.5, 0.5, "no unit is on in any of these rows", ha="center", color=FAINT)
+
+
+def _head(figure: SubFigure, width: float, text: str) -> None:
+    figure.suptitle(text, fontsize=11, color=INK, x=_LEFT / width, ha="left")
+
+
+def _figure(width: float, height: float) -> Figure:
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(width, height), layout="constrained", facecolor="white")
+
+
+def _ticks(n: int) -> Any:
+    from matplotlib.ticker import MaxNLocator
+
+    return MaxNLocator(n, integer=True)
+
+
+def _frame(ax: Axes) -> None:
+    """No ticks, a thin pale frame."""
+    ax.set_xticks([])
+    ax.set_yticks([])
+    for spine in ax.spines.values():
+        spine.set(color=PALE, linewidth=0.6)
+
+
+def _calm(ax: Axes, x: str, y: str) -> None:
+    """Two pale axes and small grey labels."""
+    for side, spine in ax.spines.items():
+        spine.set(visible=side in ("left", "bottom"), color=PALE)
+    ax.tick_params(labelsize=7, labelcolor=FAINT, color=PALE, length=2)
+    ax.set_xlabel(x, fontsize=8, color=FAINT)
+    ax.set_ylabel(y, fontsize=8, color=FAINT)

@@ -1,0 +1,199 @@
+"""A page about a fitted model: its numbers and its pictures in one HTML file that needs nothing else."""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from sparsevae import __version__, plots
+from sparsevae.estimator import SparseCoder
+from sparsevae.storage import write_file
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["report"]
+
+CAPS = (1, 2, 3, 5, 10, 20, 50, 100)
+SCORES = {
+    "bound": "a lower bound on log p(x): hard draws, unit weights",
+    "cross-entropy": "a cross-entropy of grey values, not a bound on log p(x)",
+    "normalised-row density": "a density of the normalised row, not a bound on log p(x)",
+}
+
+
+class Number(NamedTuple):
+    """A number as the page shows it."""
+
+    name: str
+    value: str
+    note: str
+
+
+class Picture(NamedTuple):
+    """A figure with its heading and the sentence that says how to read it."""
+
+    title: str
+    caption: str
+    png: str
+
+
+def report(
+    est: SparseCoder,
+    X: Any,
+    path: str | Path,
+    *,
+    image_shape: Sequence[int] | None = None,
+    labels: Any = None,
+    title: str | None = None,
+) -> Path:
+    """Write one self-contained HTML page about a fitted model, as seen on the rows of X.
+
+    Parameters
+    ----------
+    est : SparseCoder
+        A fitted model.
+    X : whatever `est.transform` takes
+        Rows to judge the model by, best ones that it was not trained on. Numbers come from all rows, pictures from
+        at most 2,000.
+    path : str or Path
+        The file to write, whole or not at all.
+    image_shape : (height, width) or (height, width, 3)
+        Draws rows as images; without it they are columns of a heat map, with the feature names that `fit` saw.
+    labels : one entry a row
+        Known classes, to name items and to say what a unit goes along with. The model never sees them.
+    title : str
+        Heading of the page.
+
+    Returns
+    -------
+    Path
+        Where the page is.
+    """
+    view = plots.view(est, X, image_shape=image_shape, labels=labels)
+    most = int((view.codes != 0).sum(1).max())
+    caps = [cap for cap in CAPS if cap < most] if est._sparse() else []
+    numbers = est.evaluate(X, caps=caps)
+    page = _template().render(
+        title=title or f"{type(est).__name__} on {numbers['rows']:,} rows",
+        headline=_headline(est, numbers),
+        settings=_settings(est),
+        numbers=_numbers(est, numbers, int((view.usage > 0).sum())),
+        caps=[(cap, f"{mse:.4g}", _more(mse, numbers["mse"])) for cap, mse in numbers["caps"].items()],
+        free=f"{numbers['mse']:.4g}",
+        pictures=list(_pictures(est, view)),
+        version=__version__,
+    )
+    write_file(path, page.encode())
+    return Path(path)
+
+
+def _template() -> Any:
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    loader = PackageLoader("sparsevae")
+    return Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True).get_template(
+        "report.html"
+    )
+
+
+def _headline(est: SparseCoder, numbers: Mapping[str, Any]) -> str:
+    kind, d, j = type(est).__name__, est.n_features_in_, numbers["n_components"]
+    if not est._sparse():
+        return f"A {kind} describes each row of {d:,} values by {j} numbers, all of them in use in every row."
+    return (
+        f"A {kind} describes each row of {d:,} values by {numbers['nonzeros_mode']:.1f} numbers on average; "
+        f"the other units of its {j}, different ones from row to row, are exactly zero."
+    )
+
+
+def _settings(est: SparseCoder) -> list[tuple[str, str]]:
+    """What was trained: the constructor, the length of the run and the seed."""
+    training = est._training()
+    skip = ("training", "encoder", "decoder", "variance_floor", "variance")
+    own = {k: v for k, v in est.get_params(deep=False).items() if k not in skip}
+    own |= {"likelihood": est.likelihood_} | est.model_.likelihood.describe()
+    own |= {k: type(getattr(est, k)).__name__ for k in ("encoder", "decoder") if getattr(est, k) is not None}
+    own |= {"steps": f"{est.n_steps_:,}", "batch_size": training.batch_size, "learning_rate": training.learning_rate}
+    own |= {"seed": training.seed}
+    return [(k.replace("_", " "), str(v)) for k, v in own.items()]
+
+
+def _numbers(est: SparseCoder, r: Mapping[str, Any], used: int) -> list[Number]:
+    units = "of normalised rows" if r["score_meaning"] == "normalised-row density" else "in the units of the data"
+    score = f"nats a row: {SCORES.get(r['score_meaning'], r['score_meaning'])}"
+    settings = {"variance_floor": "variance floor", "variance": "variance"}
+    score += "".join(f"; {text} {r[k]:g}" for k, text in settings.items() if k in r)
+    shown = [Number("rows", f"{r['rows']:,}", "that the numbers on this page are computed from")]
+    if est._sparse():
+        note = f"of {r['n_components']}, in the code (the mode); {r['nonzeros_drawn']:.2f} in a random draw, "
+        note += f"{r['nonzeros_expected']:.2f} expected (sum of P(on))"
+        shown.append(Number("non-zeros a row", f"{r['nonzeros_mode']:.2f}", note))
+        shown.append(Number("units in use", str(used), f"of {r['n_components']}: on in the code of at least one row"))
+    return [
+        *shown,
+        Number("active units", str(r["active_units"]), f"of {r['n_components']}: KL above 0.01 nats a row"),
+        Number("squared error", f"{r['mse']:.4g}", f"mean over all values, {units}"),
+        Number("score", f"{r['score']:.2f} ± {r['score_standard_error']:.2f}", score),
+        Number("KL", f"{r['kl']:.2f}", "nats a row: what the code tells about a row, beyond the prior"),
+    ]
+
+
+def _more(mse: float, free: float) -> str:
+    return f"{mse / free - 1:+.1%}" if free else ""
+
+
+def _pictures(est: SparseCoder, view: plots.View) -> Iterator[Picture]:
+    image, known = view.image_shape is not None, view.labels is not None
+    typical = "of each label, the one of median error" if known else "from the best to the worst reconstructed"
+    rows = "" if image else " Columns are rows of X, colours deviations from each feature's mean (blue above)."
+    zeros = "A zero is no bar at all: " if est._sparse() else "This model's codes are dense: "
+    told = ", and how its rows split over the labels" if known else ""
+    yield _picture(
+        "Reconstructions",
+        f"Typical rows above, below each what its code decodes to ({typical}).{rows}",
+        plots.reconstructions(view),
+    )
+    yield _picture(
+        "Codes",
+        f"Left an item, in the middle its code with one bar a unit (blue positive, orange negative, the number names "
+        f"the unit), right what it decodes to. {zeros}look for how few bars there are.",
+        plots.codes(view),
+    )
+    yield _picture(
+        "What a unit does",
+        "Each line decodes a code in which one unit alone is on, from off to the strong end of its usual values "
+        "(through off, where it goes both ways). The most used units come first.",
+        plots.traversal(view),
+    )
+    yield _picture(
+        "What a unit adds",
+        f"Decoded with the unit minus decoded without it, averaged over the rows that use it (blue more, orange less); "
+        f"the rows in which it is strongest; how often it is on{told}.",
+        plots.features(view),
+    )
+    yield _picture(
+        "How often units are on",
+        "Left, each unit's share of rows, most used first; right, how many units the rows have on.",
+        plots.usage(view),
+    )
+    if est.history_:
+        yield _picture(
+            "Training",
+            "The course of the run. The training objective is relaxed and weighted: it is no bound, and not the score.",
+            plots.training_curves(est),
+        )
+
+
+def _picture(title: str, caption: str, figure: Figure) -> Picture:
+    return Picture(title, caption, base64.b64encode(png(figure)).decode())
+
+
+def png(figure: Figure, dpi: int = 130) -> bytes:
+    """A figure as the bytes of a PNG file, the same ones for the same figure."""
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=dpi, metadata={"Software": None})
+    return buffer.getvalue()

@@ -1,0 +1,440 @@
+"""Claim (Must-show 9): whatever comes in, a good finite result or a clear error before training; never a NaN."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+import torch
+from sklearn.exceptions import NotFittedError
+from torch import nn
+
+import sparsevae as sv
+from sparsevae import estimator
+from sparsevae.parameters import documented
+
+pytestmark = pytest.mark.filterwarnings("ignore::sparsevae.training.SparsityWarning")
+MODELS = [sv.VAE, sv.BetaVAE, sv.VSC]
+rng = np.random.default_rng(0)
+X = rng.normal(size=(150, 3)) @ rng.normal(size=(3, 6)) + 0.1 * rng.normal(size=(150, 6))
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread() -> Iterator[None]:
+    """Tiny matrices on shared cores: a second thread only waits."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture
+def no_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From here on a step of training is a failure."""
+
+    def never(*args: Any, **kwargs: Any) -> None:
+        pytest.fail("training started")
+
+    monkeypatch.setattr("sparsevae.training.Run.advance", never)
+
+
+def make(cls: Any = sv.VSC, *, training: Any = None, **changes: Any) -> Any:
+    if training is None or isinstance(training, dict):
+        training = sv.Training(**{"steps": 60, "learning_rate": 1e-2, "verbose": 0} | (training or {}))
+    return cls(**{"n_components": 4, "hidden": (16,), "training": training} | changes)
+
+
+def dense(Z: Any) -> np.ndarray:
+    return Z.toarray() if sp.issparse(Z) else np.asarray(Z)
+
+
+def all_finite(est: Any, X: Any) -> bool:
+    Z = est.transform(X)
+    numbers = [dense(Z), est.score_samples(X), est.inverse_transform(Z), est.sample(20), est.sample(20, noise=True)]
+    numbers += [est.history_.column(k) for k in ("loss", "nll_x", "kl_z")]
+    return all(np.isfinite(np.asarray(n, dtype=np.float64)).all() for n in numbers)
+
+
+# Data that must work.
+
+images = (rng.random((150, 6)) * 255).astype(np.uint8)
+constant = np.column_stack([X, np.full(150, 7.0), np.zeros(150), np.full(150, -1e6)])
+rare = np.column_stack([X, np.eye(150)[:, 3] * 1e4])
+GOOD: dict[str, np.ndarray] = {
+    "uint8 images": images,
+    "images as float": images.astype(float),
+    "times 100": 100 * X,
+    "times 1e6 plus 1e6": 1e6 * X + 1e6,
+    "times 1e30": 1e30 * X,
+    "times 1e-30": 1e-30 * X,
+    "times 1e37": 1e37 * X,
+    "denormal": 1e-42 * X,
+    "very different columns": X * 10.0 ** np.arange(-12, 12, 4),
+    "int64": (1e15 * X).astype(np.int64),
+    "float16": X.astype(np.float16),
+    "constant columns": constant,
+    "only constant columns": np.full((50, 4), 5.0),
+    "huge constants": np.full((50, 4), 1e38),
+    "zeros": np.zeros((50, 4)),
+    "ones": np.ones((50, 4)),
+    "a pixel lit once": rare,
+    "two rows": X[:2],
+    "two equal rows": X[[0, 0]],
+    "one column": X[:, :1],
+    "numbers as objects": X.astype(object),
+    "bool": X > 0,
+    "-1 and 1": np.sign(X),
+}
+
+
+@pytest.mark.parametrize("name", GOOD)
+@pytest.mark.parametrize("cls", MODELS)
+def test_awkward_data_give_finite_results(name: str, cls: Any) -> None:
+    est = make(cls).fit(GOOD[name])
+    assert all_finite(est, GOOD[name])
+    assert est.history_[-1]["loss"] <= est.history_[0]["loss"] + 1  # and training went the right way
+
+
+@pytest.mark.parametrize("factor", [1e-6, 100, 1e6, 1e20])
+def test_a_good_result_in_any_units(factor: float) -> None:
+    """Data times 100 are no harder: the same reconstruction, up to the units."""
+    settings = {"steps": 400}
+    plain, scaled = make(sv.VAE, training=settings).fit(X), make(sv.VAE, training=settings).fit(factor * X)
+    explained = []
+    for est, data in ((plain, X), (scaled, factor * X)):
+        R = est.inverse_transform(est.transform(data)).astype(np.float64)
+        explained.append(1 - ((R - data) ** 2).sum() / ((data - data.mean(0)) ** 2).sum())
+    assert explained[0] > 0.85
+    assert explained[1] == pytest.approx(explained[0], abs=0.02)
+
+
+@pytest.mark.parametrize("name", ["uint8 images", "constant columns", "zeros", "two rows", "-1 and 1"])
+@pytest.mark.parametrize("settings", [{"scale": "unit-norm"}, {"scale": "none"}, {"likelihood": "fixed-gaussian"}])
+def test_other_settings_stay_finite_too(name: str, settings: dict[str, Any]) -> None:
+    data = GOOD[name]
+    if settings.get("scale") == "none" and name == "constant columns":
+        data = data[:, :-1]  # a column of -1e6 is more than anyone can ask for without a scale
+    est = make(**settings).fit(data)
+    assert all_finite(est, data)
+
+
+def test_unscaled_on_request_gives_numbers_or_says_why() -> None:
+    for factor in (1e2, 1e4, 1e20):
+        est = make(scale="none")
+        try:
+            est.fit(factor * X)
+        except sv.DivergenceError as error:
+            assert "scale='auto'" in str(error)  # noqa: PT017
+            with pytest.raises(NotFittedError):
+                est.transform(X)
+        else:
+            assert all_finite(est, factor * X)
+
+
+@pytest.mark.parametrize("cls", MODELS)
+def test_rows_far_from_the_training_data_get_a_low_score_not_a_nan(cls: Any) -> None:
+    est = make(cls).fit(X)
+    usual = est.score(X)
+    for factor in (1e2, 1e3, 1e6, 1e10):
+        scores = est.score_samples(factor * X)
+        assert np.isfinite(scores).all()
+        assert scores.max() < usual
+        assert np.isfinite(dense(est.transform(factor * X))).all()
+    scores = est.score_samples(1e30 * X)
+    assert (scores < -1e9).all()  # minus infinity where float32 ends
+    b = est.importance_bound(1e30 * X[:3], n_samples=3)
+    assert not np.isnan(np.stack(b)).any()
+
+
+# Data that must be refused, before training.
+
+with_nan, with_inf = X.copy(), X.copy()
+with_nan[3, 2], with_inf[4, 1] = np.nan, -np.inf
+REFUSED: dict[str, tuple[Any, str]] = {
+    "NaN": (with_nan, "contains NaN"),
+    "inf": (with_inf, "contains infinity"),
+    "NaN in float32": (with_nan.astype(np.float32), "contains NaN"),
+    "NaN in a sparse matrix": (sp.csr_matrix(with_nan), "contains NaN"),
+    "inf in a sparse matrix": (sp.csr_matrix(with_inf), "contains infinity"),
+    "NaN in a tensor": (torch.tensor(with_nan), "contains NaN"),
+    "NaN in a DataFrame": (pd.DataFrame(with_nan), "contains NaN"),
+    "None among objects": (np.array([[1.0, None], [2.0, 3.0]], dtype=object), "NaN"),
+    "beyond float32": (X * 1e200, r"contains \d\.\d+e\+200; values must lie within 3\.4e\+38 \(float32\)\. Rescale"),
+    "beyond float32, sparse": (sp.csr_matrix(X * 1e200), r"within 3\.4e\+38 \(float32\)"),
+    "no rows": (X[:0], "0 sample"),
+    "no columns": (X[:, :0], "0 feature"),
+    "one row": (X[:1], "1 sample.*minimum of 2"),
+    "one dimension": (X[:, 0], "Expected 2D array, got 1D array"),
+    "three dimensions": (rng.random((9, 4, 4)), "dim 3"),
+    "a number": (3.0, "Expected 2D array, got scalar"),
+    "None": (None, "Expected 2D array"),
+    "complex": (X + 1j, "Complex data not supported"),
+    "strings": (np.array([["a", "b"], ["c", "d"]]), "not compatible with arrays of bytes/strings"),
+    "words among objects": (np.array([["a", 1.0], ["b", 2.0]], dtype=object), "could not convert string to float"),
+    "a list of texts": (["hello", "world"], "Expected 2D array, got 1D"),
+    "dates": (np.array([["2020-01-01"], ["2020-01-03"]], dtype="datetime64[D]"), r"must hold numbers.*datetime64"),
+    "a missing file": ("nowhere/X.npy", "no such file"),
+    "an unknown file": (__file__, "unknown file ending '.py'"),
+}
+
+
+@pytest.mark.usefixtures("no_training")
+@pytest.mark.parametrize("name", REFUSED)
+@pytest.mark.parametrize("cls", MODELS)
+def test_unusable_data_are_refused_before_training(name: str, cls: Any) -> None:
+    data, message = REFUSED[name]
+    for method in ("fit", "partial_fit", "fit_transform"):
+        est = make(cls)
+        with pytest.raises((ValueError, FileNotFoundError), match=message):
+            getattr(est, method)(data)
+        with pytest.raises(NotFittedError):
+            est.transform(X)
+
+
+@pytest.mark.parametrize("name", [n for n in REFUSED if n not in ("one row", "None among objects")])
+def test_unusable_data_are_refused_after_training(name: str) -> None:
+    data, message = REFUSED[name]
+    est = make(training={"steps": 2}).fit(X)
+    for method in ("transform", "score", "score_samples", "importance_bound", "evaluate", "partial_fit", "sample_like"):
+        with pytest.raises((ValueError, FileNotFoundError), match=f"{message}|features, but VSC|must hold numbers"):
+            getattr(est, method)(data)
+    assert torch.is_grad_enabled()
+    assert est.n_features_in_ == 6
+    assert np.isfinite(est.score(X))  # nothing of it stuck
+
+
+@pytest.mark.parametrize("method", ["transform", "score", "partial_fit", "evaluate"])
+def test_another_width_is_refused(method: str) -> None:
+    est = make(training={"steps": 2}).fit(X)
+    for other in (X[:, :5], np.column_stack([X, X]), sp.csr_matrix(X[:, :5])):
+        with pytest.raises(ValueError, match=r"has \d+ features, but VSC is expecting 6 features"):
+            getattr(est, method)(other)
+
+
+@pytest.mark.usefixtures("no_training")
+@pytest.mark.parametrize(
+    ("settings", "data", "message"),
+    [
+        ({"likelihood": "bernoulli"}, X, r"needs values in \[0, 1\], got values from -.*likelihood='gaussian'"),
+        ({"likelihood": "bernoulli"}, images.astype(float), r"needs values in \[0, 1\]"),
+        ({"likelihood": "bernoulli", "scale": "none"}, images, r"needs values in \[0, 1\], got values from 0 to 25\d"),
+        ({"likelihood": "bernoulli", "scale": "standard"}, X > 0, r"after scale='standard'"),
+        ({"likelihood": "bernoulli", "scale": "unit-norm"}, X, r"got values from -1 to 1 after scale='unit-norm'"),
+        ({"training": {"binarise": True}}, X, r"values in \[0, 1\]"),
+        ({"training": {"binarise": True}, "likelihood": "gaussian"}, X > 0, "binarise needs likelihood='bernoulli'"),
+    ],
+)
+def test_a_likelihood_that_does_not_fit_is_an_error_before_training(settings: Any, data: Any, message: str) -> None:
+    est = make(**settings)
+    with pytest.raises(ValueError, match=message):
+        est.fit(data)
+    with pytest.raises(NotFittedError):
+        est.transform(data)
+
+
+def test_scoring_data_outside_the_likelihood_is_refused() -> None:
+    est = make(training={"steps": 2}).fit(X > 0)
+    for method in (est.score, est.score_samples, est.evaluate):
+        with pytest.raises(ValueError, match=r"fitted with likelihood='bernoulli'"):
+            method(X)
+    assert torch.is_grad_enabled()
+    assert torch.get_num_threads() == 1
+
+
+def test_a_refused_second_fit_leaves_no_mixture_behind() -> None:
+    """Old weights with a new scaling would give wrong codes in silence."""
+    est = make(training={"steps": 2}, likelihood="bernoulli").fit(X > 0)
+    with pytest.raises(ValueError, match="bernoulli"):
+        est.fit(X)
+    with pytest.raises(NotFittedError):
+        est.transform(X > 0)
+    est = make(training={"steps": 2}).fit(X)
+    with pytest.raises(ValueError, match="n_components"):
+        est.set_params(n_components=0).fit(X)
+    assert np.isfinite(est.score(X))  # a constructor that was refused changed nothing yet
+
+
+# Constructor arguments: every one, with what is said about it.
+
+BAD: dict[str, list[Any]] = {
+    "n_components": [0, -1, 2.5, "x", None, True, np.nan],
+    "hidden": [(0,), (2.5,), (-3,), ("a",), 5, None, "ab", np.array([8]), (True,)],
+    "likelihood": ["foo", None, 3, []],
+    "variance_floor": [0, -1, "x", None, np.nan, np.inf],
+    "variance": [0, -1, "x", None, np.nan, np.inf],
+    "scale": ["foo", None, 1, []],
+    "encoder": ["x", 3, nn.Linear],
+    "decoder": ["x", 3, nn.Linear],
+    "training": ["x", 3, sv.Training, [("steps", 3)]],
+    "beta": [-1, "x", None, np.nan, np.inf],
+    "alpha": [0, -0.1, 1.5, "x", None, np.nan, [0.1]],
+    "gate": ["foo", None, []],
+    "sharpness": [5, (0, 1), (1,), ("a", "b"), (1, np.nan), (np.inf, 1), None, (1, 2, 3)],
+    "temperature": [0, -1, "x", None, np.nan, np.inf],
+}
+BAD_TRAINING: dict[str, list[Any]] = {
+    "steps": [0, -1, 2.5, "x", True, np.nan, np.inf],
+    "epochs": [0, -1, "x", np.nan, np.inf],
+    "batch_size": [0, -5, 2.5, "x", None],
+    "learning_rate": [0, -1e-3, "x", None, np.nan, np.inf],
+    "decay": ["foo", None, []],
+    "decay_at": [-1, 1.5, "x", None, np.nan],
+    "decay_factor": [0, -1, "x", np.inf],
+    "restart_optimizer": [True, "x"],
+    "n_samples": [0, 1.5, "x", None],
+    "clip_norm": [0, -1, "x", np.nan],
+    "kl_warmup": [-1, 1.5, "x", None, np.nan],
+    "free_bits": [-1, "x", None, np.nan, np.inf],
+    "schedules": [
+        "x",
+        [1],
+        {"kl_z": 3},
+        {"foo": sv.Constant(1.0)},
+        {"kl_z": sv.Constant(np.nan)},
+        {"kl_z": sv.Linear(0, 1, end=1.5)},
+        {"kl_z": sv.Step(1, 0.5, "soon")},
+    ],
+    "binarise": ["x", None],
+    "validation_fraction": [-0.1, 1, 1.5, "x", None, np.nan],
+    "patience": [3, 0, 1.5, "x"],
+    "seed": ["x", None, 1.5],
+    "device": ["foo", "cuda:99", None, 3, "meta"],
+    "compile": ["x", 3],
+    "tf32": ["x", None],
+    "report_every": [0, 2.5, "x"],
+    "folder": [3, b"x"],
+    "checkpoint_every": [0, 2.5, "x", None],
+    "resume": [True, "x", None],
+    "verbose": ["x", None, -1],
+}
+
+
+def test_the_tables_hold_every_parameter() -> None:
+    assert set(BAD) == {p.name for cls in MODELS for p in documented(cls)}
+    assert set(BAD_TRAINING) == {p.name for p in documented(sv.Training)}
+
+
+@pytest.mark.usefixtures("no_training")
+@pytest.mark.parametrize(("name", "value"), [(k, v) for k, values in BAD.items() for v in values])
+def test_a_bad_constructor_argument_is_named_before_training(name: str, value: Any) -> None:
+    cls = sv.BetaVAE if name == "beta" else sv.VSC
+    est = make(cls, **{name: value})
+    for method in (est.fit, est.partial_fit):
+        with pytest.raises((ValueError, TypeError), match=rf"{name} must be .*got "):
+            method(X)
+    with pytest.raises(NotFittedError):
+        est.transform(X)
+
+
+@pytest.mark.usefixtures("no_training")
+@pytest.mark.parametrize(("name", "value"), [(k, v) for k, values in BAD_TRAINING.items() for v in values])
+def test_a_bad_training_setting_is_named_before_training(name: str, value: Any) -> None:
+    settings = {name: value} | ({"steps": None} if name == "epochs" else {})
+    est = make(training={"decay": "cosine"} | settings)
+    with pytest.raises((ValueError, TypeError), match=rf"(?s)(training\.)?{name}.*") as caught:
+        est.fit(X)
+    assert not isinstance(caught.value, sv.DivergenceError)
+    with pytest.raises(NotFittedError):
+        est.transform(X)
+
+
+@pytest.mark.usefixtures("no_training")
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"steps": 5, "epochs": 2}, "training.steps or training.epochs, not both"),
+        ({"patience": 3}, "set validation_fraction, say to 0.1"),
+        ({"restart_optimizer": True}, "restart_optimizer goes with decay='step'"),
+        ({"resume": True}, "resume needs training.folder"),
+        ({"schedules": {"foo": sv.Constant(1.0)}}, r"unknown knobs \['foo'\]; this model has \['kl_z', 'sharpness'\]"),
+        ({"schedules": {"kl_z": lambda s, t: 1.0}}, "holds a function.*Constant, Linear, Cosine, Step, Cyclical"),
+        ({"decay": "linear"}, "one of constant, cosine, step; got 'linear'"),
+        ({"device": "cuda:99"}, "device='cuda:99' is not usable here"),
+    ],
+)
+def test_settings_that_contradict_each_other_say_what_would_work(settings: Any, message: str) -> None:
+    with pytest.raises((ValueError, TypeError), match=message):
+        make(training=settings).fit(X)
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    """A grid of numpy scalars is what GridSearchCV hands out; none may be refused or break a later save."""
+    settings = {
+        "steps": np.int64(20),
+        "batch_size": np.int32(16),
+        "learning_rate": np.float32(2**-7),
+        "clip_norm": np.float32(1),
+        "free_bits": np.float32(2**-7),
+        "kl_warmup": np.float64(0.5),
+        "decay": np.str_("step"),
+        "decay_at": np.int64(10),
+        "restart_optimizer": np.True_,
+        "n_samples": np.int8(2),
+        "validation_fraction": np.float32(0.2),
+        "patience": np.int64(3),
+        "seed": np.int64(7),
+        "report_every": np.int64(5),
+        "checkpoint_every": np.int64(5),
+        "schedules": {"sharpness": sv.Linear(np.float32(10), np.int64(20), end=np.int64(5))},
+    }
+    ours = make(n_components=np.int64(4), hidden=(np.int64(16),), alpha=np.float32(0.25), training=settings).fit(X)
+    plain = {k: v.item() for k, v in settings.items() if k != "schedules"}
+    plain |= {"schedules": {"sharpness": sv.Linear(10.0, 20, end=5)}}
+    theirs = make(n_components=4, hidden=(16,), alpha=0.25, training=plain).fit(X)
+    assert np.array_equal(ours.transform(X).toarray(), theirs.transform(X).toarray())
+    assert ours.history_ == theirs.history_
+
+
+def test_numbers_of_numpy_can_be_saved(tmp_path: Path) -> None:
+    settings = {"batch_size": np.int64(16), "schedules": {"kl_z": sv.Linear(np.float64(0), np.float32(1))}}
+    settings |= {"folder": tmp_path / "run", "steps": np.int64(20), "checkpoint_every": np.int64(10)}
+    est = make(n_components=np.int64(4), alpha=np.float64(0.25), training=settings).fit(X)
+    est.save(tmp_path / "model")
+    again = sv.load(tmp_path / "model")
+    assert np.array_equal(again.transform(X).toarray(), est.transform(X).toarray())
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda e: e.transform(X, max_active=0), "max_active must be an integer above 0, got 0"),
+        (lambda e: e.transform(X, max_active=2.5), "max_active must be an integer above 0, got 2.5"),
+        (lambda e: e.transform(X, max_active="x"), "max_active must be an integer above 0, got 'x'"),
+        (lambda e: e.score_samples(X, n_samples=0), "n_samples must be an integer above 0, got 0"),
+        (lambda e: e.importance_bound(X, n_samples=1.5), "n_samples must be an integer above 0, got 1.5"),
+        (lambda e: e.sample(-1), "n must be an integer, 0 or above, got -1"),
+        (lambda e: e.sample("x"), "n must be an integer, 0 or above, got 'x'"),
+        (lambda e: e.sample(2, seed="x"), "seed must be an integer, got 'x'"),
+        (lambda e: e.sample_like(X[:1], 1.5), "n must be an integer, 0 or above, got 1.5"),
+        (lambda e: e.inverse_transform(np.full((2, 4), np.nan)), "Z contains NaN"),
+        (lambda e: e.inverse_transform(np.zeros((2, 3))), "codes have 4 columns, one per unit; got 3"),
+        (lambda e: e.inverse_transform(np.zeros((0, 4))), "0 sample"),
+        (lambda e: e.inverse_transform("codes"), "Expected 2D array|could not convert"),
+    ],
+)
+def test_bad_arguments_of_methods_are_named(call: Any, message: str) -> None:
+    est = make(training={"steps": 2}).fit(X)
+    with pytest.raises(ValueError, match=message):
+        call(est)
+
+
+def test_every_row_has_the_same_treatment_whatever_its_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An error in the middle of the blocks leaves gradients and threads as they were."""
+    monkeypatch.setattr(estimator, "BLOCK", 16)
+    est = make(training={"steps": 2}).fit(X > 0)
+    bad = (X > 0).astype(float)
+    bad[100, 2] = 3.0
+    for call in (est.score_samples, est.evaluate):
+        try:
+            call(bad)
+        except ValueError as error:
+            kept = error  # while the traceback is alive, so are its frames  # noqa: F841
+            assert torch.is_grad_enabled()
+            assert torch.get_num_threads() == 1
+        else:
+            pytest.fail("3.0 is no pixel")
