@@ -20,7 +20,7 @@ demo: $(DEV)  ## train a sparse coder on embedded data; leaves a picture page in
 	$(BIN)/python -m sparsevae demo
 
 test: lint  ## lint, then the tests (PYTEST_ARGS="..." adds options)
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 $(PYTEST_ARGS)
 
 lint: $(DEV)  ## ruff check, ruff format --check, mypy --strict
 	$(BIN)/ruff check .

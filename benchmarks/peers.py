@@ -33,7 +33,7 @@ class Clock:
         self.readings: dict[int, float] = {}
 
     def __call__(self, step: int) -> None:
-        if step in (self.first, self.last) and step not in self.readings:
+        if step in (self.first, self.last):
             if self.device.type == "cuda":
                 torch.cuda.synchronize(self.device)
             self.readings[step] = time.perf_counter()

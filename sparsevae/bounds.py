@@ -30,7 +30,7 @@ class Bounds(NamedTuple):
 
     elbo: Tensor
     importance: Tensor
-    standard_error: Tensor  # of `importance`, by the delta method
+    standard_error: Tensor  # of `importance`, by the delta method; unknown, infinite, for one sample
     effective_samples: Tensor  # (sum w)^2 / sum w^2, between 1 and K
 
 
@@ -62,5 +62,6 @@ def bounds(model: LatentModel, x: Tensor, n_samples: int, *, seed: int = 0, nois
             seconds.append(torch.logsumexp(2 * lw, -2))
     total, squares = torch.logsumexp(torch.stack(firsts), 0), torch.logsumexp(torch.stack(seconds), 0)
     effective = torch.exp(2 * total - squares)
-    error = (1 / effective - 1 / n_samples).clamp_min(0).sqrt()
+    spread = (1 / effective - 1 / n_samples).clamp_min(0)  # of the mean weight, relative; biased by (K - 1)/K
+    error = (spread * n_samples / (n_samples - 1)).sqrt() if n_samples > 1 else torch.full_like(spread, torch.inf)
     return Bounds(torch.stack(logs).sum(0) / n_samples, total - math.log(n_samples), error, effective)

@@ -17,6 +17,7 @@ from sparsevae.training import Training
 __all__ = ["run"]
 
 TITLE = "Handwritten digits as sparse codes"
+PICTURE = "Handwritten digits that a sparse coder has never seen, as codes"
 
 
 def model(seed: int = 0) -> VSC:
@@ -31,8 +32,8 @@ def model(seed: int = 0) -> VSC:
         hidden=(256,),
         gate="straight-through",
         likelihood="fixed-gaussian",
-        variance=0.015,
-        training=Training(steps=4000, learning_rate=3e-3, seed=seed, device="cpu"),
+        variance=0.02,
+        training=Training(steps=4000, batch_size=256, learning_rate=3e-3, seed=seed, device="cpu"),
     )
 
 
@@ -44,13 +45,13 @@ def run(out: Path, seed: int = 0) -> Path:
     digits = data.load("digits")
     X, unseen, labels = digits.X, np.asarray(digits.X_test), np.asarray(digits.y_test)
     console.print(f"Training a sparse coder on {X.shape[0]:,} handwritten digits of 8 x 8 pixels ...")
-    with threads(1):  # nets this small gain nothing from a second thread, and one gives everybody the same numbers
+    with threads(1):  # a net this small gains little from a second one, and the numbers depend on how many there are
         est = model(seed).fit(X)
         est.save(out / "model")
         console.print(f"Drawing the page from {len(unseen)} digits it has not seen ...")
         page = report(est, unseen, out / "index.html", image_shape=digits.image_shape, labels=labels, title=TITLE)
         view = plots.view(est, unseen, image_shape=digits.image_shape, labels=labels)
-        write_file(out / "demo.png", png(plots.overview(view, TITLE)))
+        write_file(out / "demo.png", png(plots.overview(view, PICTURE)))
         numbers = est.evaluate(unseen)
     explained = 1 - numbers["mse"] / unseen.var(0).mean()
     told = f"On average {numbers['nonzeros_mode']:.1f} of {est.n_components} units are on, the others exactly zero; "

@@ -23,7 +23,7 @@ from torch.distributions import Distribution, Independent, Normal
 
 from sparsevae.distributions import SpikeSlab
 
-__all__ = ["Draw", "Fresh", "Noise", "PerRow", "Tape", "mix", "row_keys"]
+__all__ = ["Draw", "Fresh", "Noise", "PerRow", "Tape", "draw_from", "mix", "row_keys"]
 
 _TINY = 2.0**-25  # below the smallest positive value of a 24-bit uniform: keeps u inside the open interval
 
@@ -44,30 +44,32 @@ class Draw:
         self.hard = hard
 
     def __call__(self, q: Distribution) -> Tensor:
-        return _draw(q, self.noise, self.hard)
+        return draw_from(q, self.noise, self.hard)
 
 
 @singledispatch
-def _draw(q: Distribution, noise: Noise, hard: bool) -> Tensor:
-    raise TypeError(f"no draw is defined for {type(q).__name__}; known: Normal, SpikeSlab, Bernoulli.")
+def draw_from(q: Distribution, noise: Noise, hard: bool) -> Tensor:
+    """The draw as a function of noise, by the type of distribution; `@draw_from.register` adds your own."""
+    known = ", ".join(sorted(t.__name__ for t in draw_from.registry if t is not object))
+    raise TypeError(f"no draw is defined for {type(q).__name__}; known: {known}. Add one with @draw_from.register.")
 
 
-@_draw.register(Independent)
+@draw_from.register(Independent)
 def _(q: Any, noise: Noise, hard: bool) -> Tensor:
-    return _draw(q.base_dist, noise, hard)
+    return draw_from(q.base_dist, noise, hard)
 
 
-@_draw.register
+@draw_from.register
 def _(q: Normal, noise: Noise, hard: bool) -> Tensor:
     return q.loc + q.scale * noise.normal(q.loc)
 
 
-@_draw.register
+@draw_from.register
 def _(q: SpikeSlab, noise: Noise, hard: bool) -> Tensor:
     return q.draw(noise.normal(q.loc), noise.uniform(q.loc), hard)
 
 
-@_draw.register
+@draw_from.register
 def _(q: torch.distributions.Bernoulli, noise: Noise, hard: bool) -> Tensor:
     """Observations only: no gradient passes."""
     return (noise.uniform(q.logits) > torch.sigmoid(-q.logits)).to(q.logits.dtype)

@@ -582,13 +582,27 @@ def load(
     A model with your own `encoder` or `decoder` needs those modules again (their weights come from the file), one
     of your own classes needs `cls`.
     """
+    tensors, meta = storage.load_folder(path)
+    try:
+        return _revive(path, tensors, meta, {"encoder": encoder, "decoder": decoder}, cls)
+    except (KeyError, TypeError) as error:
+        raise storage.StorageError(
+            f"{path} holds settings that this version of sparsevae does not know ({error}); upgrade to load it."
+        ) from error
+
+
+def _revive(
+    path: str | Path,
+    tensors: Mapping[str, Tensor],
+    meta: Mapping[str, Any],
+    own: dict[str, Any],
+    cls: type[SparseCoder] | None,
+) -> SparseCoder:
     from sparsevae import models
 
-    tensors, meta = storage.load_folder(path)
     known = models.REGISTRY if cls is None else {cls.__name__: cls}
     if meta["class"] not in known:
         raise storage.StorageError(f"{path} holds a {meta['class']}; known classes: {', '.join(known)}. Pass cls=.")
-    own: dict[str, Any] = {"encoder": encoder, "decoder": decoder}
     missing = [k for k in meta["own_networks"] if own[k] is None]
     if missing:
         raise storage.StorageError(f"{path} was fitted with your own {' and '.join(missing)}: pass them to load().")

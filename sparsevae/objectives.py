@@ -61,7 +61,12 @@ class Objective(nn.Module):
 
     def measure(self, trace: Trace) -> dict[str, Tensor]:
         """Every term, averaged over items, (*members,); unweighted."""
-        means = {k: v.mean(-1) for term in self.terms for k, v in term(trace).items()}
+        means: dict[str, Tensor] = {}
+        for term in self.terms:
+            named = term(trace)
+            if twice := means.keys() & named.keys():
+                raise ValueError(f"two terms are called {sorted(twice)}: kl and free_bits, say, exclude each other.")
+            means |= {k: v.mean(-1) for k, v in named.items()}
         if unknown := set(self.knobs) - set(means):
             raise ValueError(f"weights for unknown terms {sorted(unknown)}; this model has {sorted(means)}.")
         return means

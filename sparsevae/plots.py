@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -47,11 +48,20 @@ class View:
     image_shape: tuple[int, ...] | None
     names: list[str]
 
-    @property
+    @cached_property
     def usage(self) -> Array:
         """Share of rows in which each unit is on, (J,)."""
         share: Array = (self.codes != 0).mean(0)
         return share
+
+    @cached_property
+    def sparse(self) -> bool:
+        """Whether units can be off."""
+        return self.est._sparse()
+
+    def describe(self, unit: int) -> str:
+        """How much a unit is used: how often it is on, or how far a dense code's value spreads."""
+        return f"on in {self.usage[unit]:.0%}" if self.sparse else f"spread {self.codes[:, unit].std():.2f}"
 
     def units(self, n: int) -> list[int]:
         """The n units most often on; where all are equally so (dense codes), those that vary most."""
@@ -59,15 +69,16 @@ class View:
         return [int(unit) for unit in order[:n] if self.usage[unit] > 0]
 
     def items(self, n: int) -> list[int]:
-        """Typical rows: of each label, or each of n slices of the rows by error, the one with the median error."""
-        error = np.square(self.rows - self.decoded).mean(1)
-        if self.labels is None:
-            groups = np.array_split(np.argsort(error, kind="stable"), min(n, len(error)))
-        else:
-            values = np.unique(self.labels)
-            chosen = values[np.linspace(0, len(values) - 1, min(n, len(values))).round().astype(int)]
-            groups = [np.flatnonzero(self.labels == label) for label in chosen]
-        return [int(g[np.argsort(error[g], kind="stable")[len(g) // 2]]) for g in groups]
+        """At most n rows, evenly over the labels and, within a label, from well to badly reconstructed ones."""
+        labels = np.zeros(len(self.rows)) if self.labels is None else self.labels
+        values = np.unique(labels)
+        values = values[np.linspace(0, len(values) - 1, min(n, len(values))).round().astype(int)]
+        order = np.argsort(np.square(self.rows - self.decoded).mean(1), kind="stable")
+        chosen = []
+        for value in values:
+            own = order[labels[order] == value]
+            chosen += [int(part[len(part) // 2]) for part in np.array_split(own, min(n // len(values), len(own)))]
+        return chosen
 
     def draw(self, ax: Axes, row: Array, *, change: float | None = None) -> None:
         """One row as an image or a column; or the difference of two rows, where `change` has the deepest colour."""
@@ -76,19 +87,20 @@ class View:
         diverging = LinearSegmentedColormap.from_list("change", [NEGATIVE, "#ffffff", POSITIVE])
         _frame(ax)
         if self.image_shape is None:
-            value = row if change else (row - self.rows.mean(0)) / self._deviation()
-            limit, shape = change or 2.5, (-1, 1)
-            shown = value[self._columns()].reshape(shape)
-            ax.imshow(shown, cmap=diverging, vmin=-limit, vmax=limit, aspect="auto", interpolation="nearest")
+            value = row if change else (row - self.rows.mean(0)) / self.deviation
+            limit = change or 2.5
+            column = value[self.columns][:, None]
+            ax.imshow(column, cmap=diverging, vmin=-limit, vmax=limit, aspect="auto", interpolation="nearest")
             return
-        image, low, high = row.reshape(self.image_shape), float(self.rows.min()), float(self.rows.max())
+        image = row.reshape(self.image_shape)
         if change:
             grey = image.mean(-1) if image.ndim == 3 else image
             ax.imshow(grey, cmap=diverging, vmin=-change, vmax=change, interpolation="nearest")
         elif image.ndim == 3:
+            low, high = self.greys["vmin"], self.greys["vmax"]
             ax.imshow(((image - low) / (high - low or 1)).clip(0, 1), interpolation="nearest")
         else:
-            ax.imshow(image, cmap=self._greys(), vmin=low, vmax=high, interpolation="nearest")
+            ax.imshow(image, interpolation="nearest", **self.greys)
 
     def change(self, unit: int) -> tuple[Array, Array]:
         """What a unit adds, (D,), and the rows that use it with its usual sign, strongest first.
@@ -103,13 +115,14 @@ class View:
         without[:, unit] = 0
         added: Array = (self.decoded[on] - self.est.inverse_transform(without)).mean(0)
         strongest = on[np.argsort(-np.abs(self.codes[on, unit]), kind="stable")]
-        return added / (1 if self.image_shape else self._deviation()), strongest
+        return added / (1 if self.image_shape else self.deviation), strongest
 
     def name_features(self, ax: Axes) -> None:
         """Feature names on the left of a column of values; nothing for images."""
         if self.image_shape is None:
-            columns = self._columns()
-            ax.set_yticks(range(len(columns)), [self.names[c] for c in columns], fontsize=7, color=FAINT)
+            names = [self.names[c] for c in self.columns]
+            ax.set_yticks(range(len(names)), names, fontsize=7, color=FAINT, parse_math=False)
+            ax.tick_params(left=False)
 
     def cell(self, height: float) -> tuple[float, float]:
         """Width and height in inches that suit one drawn row."""
@@ -119,21 +132,25 @@ class View:
 
     def margin(self) -> float:
         """Inches for the feature names."""
-        return 0.0 if self.image_shape else 0.3 + 0.075 * max(len(self.names[c]) for c in self._columns())
+        return 0.0 if self.image_shape else 0.3 + 0.075 * max(len(self.names[c]) for c in self.columns)
 
-    def _deviation(self) -> Array:
+    @cached_property
+    def deviation(self) -> Array:
+        """Standard deviation of each feature, 1 where it is constant, (D,)."""
         deviation = self.rows.std(0)
         return np.where(deviation > 0, deviation, 1.0)
 
-    def _columns(self) -> Array:
+    @cached_property
+    def columns(self) -> Array:
         """The features to draw: all, or those whose reconstructions vary most beside their own spread."""
-        explained = self.decoded.std(0) / self._deviation()
+        explained = self.decoded.std(0) / self.deviation
         return np.sort(np.argsort(-explained, kind="stable")[:MAX_FEATURES])
 
-    def _greys(self) -> str:
-        """Images on a dark ground (most values at the low end) are drawn as ink on paper."""
-        low, high = self.rows.min(), self.rows.max()
-        return "gray_r" if np.median(self.rows) < low + (high - low) / 3 else "gray"
+    @cached_property
+    def greys(self) -> dict[str, Any]:
+        """One scale for all images; those on a dark ground (most values at the low end) are drawn as ink on paper."""
+        low, high, middle = (float(q) for q in np.quantile(self.rows, (0, 1, 0.5)))
+        return {"cmap": "gray_r" if middle < low + (high - low) / 3 else "gray", "vmin": low, "vmax": high}
 
 
 def view(est: SparseCoder, X: Any, *, image_shape: Sequence[int] | None = None, labels: Any = None) -> View:
@@ -209,15 +226,8 @@ def usage(v: View) -> Figure:
     left.set_xlim(0.3, len(share) + 0.7)
     left.set_ylim(0, max(1.0, 1.1 * share.max()))
     if never := int((share == 0).sum()):
-        left.text(
-            0.98,
-            0.92,
-            f"{never} of {len(share)} never on",
-            transform=left.transAxes,
-            ha="right",
-            color=FAINT,
-            fontsize=9,
-        )
+        note = left.text(0.98, 0.92, f"{never} of {len(share)} never on", transform=left.transAxes)
+        note.set(ha="right", color=FAINT, fontsize=9)
     counts = (v.codes != 0).sum(1)
     values, rows = np.unique(counts, return_counts=True)
     right.bar(values, 100 * rows / len(counts), width=0.85, color=POSITIVE)
@@ -225,6 +235,7 @@ def usage(v: View) -> Figure:
     right.set_ylim(0, 120 * rows.max() / len(counts))
     right.annotate(f" mean {counts.mean():.1f}", (counts.mean(), 0.92), xycoords=("data", "axes fraction"), fontsize=9)
     _calm(right, f"units on in a row, of {v.codes.shape[1]}", "% of rows")
+    right.set_xlim(-0.6, counts.max() + 0.6)
     right.xaxis.set_major_locator(_ticks(9))
     return figure
 
@@ -258,10 +269,10 @@ def overview(v: View, title: str = "") -> Figure:
     """Reconstructions, codes and a traversal on one sheet, for images."""
     figure = _figure(11.0, 7.6)
     if title:
-        figure.suptitle(title, fontsize=15, color=INK, x=_LEFT / 11, ha="left")
+        figure.suptitle(title, fontsize=15, color=INK, x=_LEFT / 11, ha="left", parse_math=False)
     parts: Any = figure.subfigures(2, 1, height_ratios=(1, 2.7))
     top, (left, right) = parts[0], parts[1].subfigures(1, 2, width_ratios=(1.2, 1), wspace=0.02)
-    _head(top, 11, "Images it has never seen, and what their codes decode to")
+    _head(top, 11, "Images, and what their codes decode to")
     _draw_reconstructions(top, v, v.items(10))
     _head(left, 6, "A code: a few bars, one a unit; every other unit is exactly zero")
     _draw_codes(left, v, v.items(5))
@@ -279,15 +290,15 @@ def _draw_reconstructions(figure: Figure | SubFigure, v: View, items: list[int])
         v.draw(axes[0, column], v.rows[item])
         v.draw(axes[1, column], v.decoded[item])
         if v.labels is not None:
-            axes[0, column].set_title(str(v.labels[item]), fontsize=8, color=FAINT)
+            axes[0, column].set_title(str(v.labels[item]), fontsize=8, color=FAINT, parse_math=False)
     for ax, text in zip(axes[:, 0], ("original", "decoded"), strict=True):
         ax.set_ylabel(text, fontsize=9, color=INK, rotation=0, ha="right", va="center", labelpad=8)
         v.name_features(ax)
 
 
 def _draw_codes(figure: Figure | SubFigure, v: View, items: list[int]) -> None:
-    width, height = v.cell(0.85)
-    axes = figure.subplots(len(items), 3, squeeze=False, width_ratios=(width, 7 * height, width))
+    width = v.cell(0.85)[0]
+    axes = figure.subplots(len(items), 3, squeeze=False, width_ratios=(width, 6, width))
     limit = 1.3 * np.abs(v.codes[items]).max() or 1.0
     for (image, bars, decoded), item in zip(axes, items, strict=True):
         v.draw(image, v.rows[item])
@@ -311,8 +322,8 @@ def draw_code(ax: Axes, code: Array, limit: float) -> None:
             side = 1 if code[unit] > 0 else -1
             style: dict[str, Any] = {"fontsize": 7, "color": INK, "ha": "center", "va": "bottom" if side > 0 else "top"}
             ax.annotate(str(unit), (unit, code[unit]), (0, side), textcoords="offset points", **style)
-    ax.text(1.17 * len(code), 0, f"{len(on)} of {len(code)}\non", ha="right", va="center", fontsize=8, color=INK)
-    ax.set_xlim(-1, 1.18 * len(code))
+    ax.text(1.19 * len(code), 0, f"{len(on)} of {len(code)}\nunits on", ha="right", va="center", fontsize=8, color=INK)
+    ax.set_xlim(-1, 1.19 * len(code))
     ax.set_xticks([t for t in _ticks(7).tick_values(0, len(code) - 1) if 0 <= t < len(code)])
     ax.set_ylim(-limit, limit)
     _calm(ax, "", "")
@@ -339,8 +350,9 @@ def _draw_traversal(figure: Figure | SubFigure, v: View, units: list[int], n_val
         walk[:, unit] = sweep(v.codes[:, unit], n_values)
         for ax, row, value in zip(line, v.est.inverse_transform(walk), walk[:, unit], strict=True):
             v.draw(ax, row)
-            ax.set_xlabel("off" if value == 0 else f"{value:.1f}", fontsize=7, color=FAINT, labelpad=1.5)
-        _name_unit(line[0], unit, f"on in {v.usage[unit]:.0%}")
+            text = "off" if value == 0 and v.sparse else f"{value:.1f}"
+            ax.set_xlabel(text, fontsize=7, color=FAINT, labelpad=1.5)
+        _name_unit(line[0], unit, v.describe(unit))
         v.name_features(line[0])
 
 
@@ -361,18 +373,20 @@ def _draw_features(figure: Figure | SubFigure, v: View, units: list[int], n_exam
         for ax in line[1 + len(strongest) : -1]:
             ax.set_visible(False)
         line[-1].axis("off")
-        line[-1].text(0.03, 0.5, _describe(v, unit), fontsize=9, color=INK, va="center", transform=line[-1].transAxes)
+        told = line[-1].text(0.03, 0.5, _tell(v, unit), va="center", transform=line[-1].transAxes)
+        told.set(fontsize=9, color=INK, parse_math=False)
     axes[0, 0].set_title("adds", fontsize=9, color=INK)
-    axes[0, 1].set_title("items in which it is strongest", fontsize=9, color=INK, loc="left").set_in_layout(False)
+    text = axes[0, 1].annotate("items in which it is strongest", (0, 1), (0, 4), "axes fraction", "offset points")
+    text.set(fontsize=9, color=INK, in_layout=False)
 
 
-def _describe(v: View, unit: int) -> str:
-    on = np.flatnonzero(v.codes[:, unit])
-    lines = [f"on in {v.usage[unit]:.0%} of rows"]
-    if v.labels is not None:
-        values, counts = np.unique(v.labels[on], return_counts=True)
+def _tell(v: View, unit: int) -> str:
+    """How much a unit is used and, where labels are known, by whom."""
+    lines = [f"{v.describe(unit)} of rows" if v.sparse else v.describe(unit)]
+    if v.labels is not None and v.sparse:
+        values, counts = np.unique(v.labels[v.codes[:, unit] != 0], return_counts=True)
         best = np.argsort(-counts, kind="stable")[:3]
-        lines.append(", ".join(f"{values[k]}: {counts[k] / len(on):.0%}" for k in best))
+        lines.append(", ".join(f"{values[k]}: {counts[k] / counts.sum():.0%}" for k in best))
     return "\n".join(lines)
 
 
@@ -391,8 +405,9 @@ def _head(figure: SubFigure, width: float, text: str) -> None:
 
 def _figure(width: float, height: float) -> Figure:
     from matplotlib.figure import Figure
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-    return Figure(figsize=(width, height), layout="constrained", facecolor="white")
+    return Figure(figsize=(width, height), layout=ConstrainedLayoutEngine(w_pad=0.06, h_pad=0.05), facecolor="white")
 
 
 def _ticks(n: int) -> Any:

@@ -81,7 +81,7 @@ def report(
         title=title or f"{type(est).__name__} on {numbers['rows']:,} rows",
         headline=_headline(est, numbers),
         settings=_settings(est),
-        numbers=_numbers(est, numbers, int((view.usage > 0).sum())),
+        numbers=_numbers(est, numbers, view),
         caps=[(cap, f"{mse:.4g}", _more(mse, numbers["mse"])) for cap, mse in numbers["caps"].items()],
         free=f"{numbers['mse']:.4g}",
         pictures=list(_pictures(est, view)),
@@ -119,10 +119,11 @@ def _settings(est: SparseCoder) -> list[tuple[str, str]]:
     own |= {k: type(getattr(est, k)).__name__ for k in ("encoder", "decoder") if getattr(est, k) is not None}
     own |= {"steps": f"{est.n_steps_:,}", "batch_size": training.batch_size, "learning_rate": training.learning_rate}
     own |= {"seed": training.seed}
-    return [(k.replace("_", " "), str(v)) for k, v in own.items()]
+    return [(k, str(v)) for k, v in own.items()]
 
 
-def _numbers(est: SparseCoder, r: Mapping[str, Any], used: int) -> list[Number]:
+def _numbers(est: SparseCoder, r: Mapping[str, Any], view: plots.View) -> list[Number]:
+    used, spread = int((view.usage > 0).sum()), float(view.rows.var(0).mean())
     units = "of normalised rows" if r["score_meaning"] == "normalised-row density" else "in the units of the data"
     score = f"nats a row: {SCORES.get(r['score_meaning'], r['score_meaning'])}"
     settings = {"variance_floor": "variance floor", "variance": "variance"}
@@ -136,7 +137,7 @@ def _numbers(est: SparseCoder, r: Mapping[str, Any], used: int) -> list[Number]:
     return [
         *shown,
         Number("active units", str(r["active_units"]), f"of {r['n_components']}: KL above 0.01 nats a row"),
-        Number("squared error", f"{r['mse']:.4g}", f"mean over all values, {units}"),
+        Number("squared error", f"{r['mse']:.4g}", f"a value, {units}, whose variance is {spread:.4g}"),
         Number("score", f"{r['score']:.2f} ± {r['score_standard_error']:.2f}", score),
         Number("KL", f"{r['kl']:.2f}", "nats a row: what the code tells about a row, beyond the prior"),
     ]
@@ -148,31 +149,37 @@ def _more(mse: float, free: float) -> str:
 
 def _pictures(est: SparseCoder, view: plots.View) -> Iterator[Picture]:
     image, known = view.image_shape is not None, view.labels is not None
-    typical = "of each label, the one of median error" if known else "from the best to the worst reconstructed"
+    typical = "Typical rows of each label" if known else "Rows, evenly from the best to the worst reconstructed"
     rows = "" if image else " Columns are rows of X, colours deviations from each feature's mean (blue above)."
-    zeros = "A zero is no bar at all: " if est._sparse() else "This model's codes are dense: "
-    told = ", and how its rows split over the labels" if known else ""
+    bars = (
+        "A zero is no bar at all: look how few there are."
+        if view.sparse
+        else "This code is dense: no unit is ever off."
+    )
+    walk = "from off to the strong end of its usual values (end to end through off, where it goes both ways)"
+    walk = walk if view.sparse else "from end to end of its usual values"
+    told = "how often it is on" if view.sparse else "how far its values spread"
+    told += ", and how its rows split over the labels" if known and view.sparse else ""
     yield _picture(
         "Reconstructions",
-        f"Typical rows above, below each what its code decodes to ({typical}).{rows}",
+        f"{typical}; below each, what its code decodes to.{rows}",
         plots.reconstructions(view),
     )
     yield _picture(
         "Codes",
         f"Left an item, in the middle its code with one bar a unit (blue positive, orange negative, the number names "
-        f"the unit), right what it decodes to. {zeros}look for how few bars there are.",
+        f"the unit), right what it decodes to. {bars}",
         plots.codes(view),
     )
     yield _picture(
         "What a unit does",
-        "Each line decodes a code in which one unit alone is on, from off to the strong end of its usual values "
-        "(through off, where it goes both ways). The most used units come first.",
+        f"Each line decodes a code in which one unit alone is not zero, {walk}. The most used units come first.",
         plots.traversal(view),
     )
     yield _picture(
         "What a unit adds",
         f"Decoded with the unit minus decoded without it, averaged over the rows that use it (blue more, orange less); "
-        f"the rows in which it is strongest; how often it is on{told}.",
+        f"the rows in which it is strongest; {told}.",
         plots.features(view),
     )
     yield _picture(

@@ -89,10 +89,12 @@ def check_distribution(
     q = make(*parameters)
     (J,) = q.event_shape
     assert q.batch_shape == (), f"parameters of shape (J,) must give batch_shape (), got {tuple(q.batch_shape)}"
-    if other is None:
-        p = None
-    else:
-        p = other if isinstance(other, Distribution) else make(*(t.detach().double() for t in other))
+    p, others = None, None
+    if isinstance(other, Distribution):
+        p = other
+    elif other is not None:
+        others = [t.detach().double() for t in other]
+        p = make(*others)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         draws = q.sample(torch.Size([n_samples]))
@@ -112,7 +114,21 @@ def check_distribution(
         closed = divergence(q, p)
         _within_errors(log_q - p.log_prob(draws), closed, "the closed-form KL is E_q[log q - log p]")
         assert bool((unit_divergence(q, p) >= -1e-12).all()), "a KL is negative"
-    _check_gradients(make, parameters, p, draws[:3])
+    claims: dict[str, Callable[[Distribution], Tensor]] = {
+        "mean": lambda d: d.mean,
+        "variance": lambda d: d.variance,
+        "log_prob": lambda d: d.log_prob(draws[:3]),
+    }
+    if _entropy(q) is not None:
+        claims["entropy"] = lambda d: d.entropy()
+    if p is not None:
+        claims["KL(q || p) in q"] = lambda d: unit_divergence(d, p)
+    for name, claim in claims.items():
+        _check_gradient(name, lambda *v, f=claim: f(make(*v)), parameters)
+    if others is not None:
+        _check_gradient("KL(q || p) in p", lambda *v: unit_divergence(q, make(*v)), others)
+    smooth = draws[:3][~torch.isin(draws[:3], torch.tensor(atoms, dtype=torch.float64)).any(-1)]
+    _check_gradient("log_prob in the value", q.log_prob, [smooth])
 
 
 def _entropy(q: Distribution) -> Tensor | None:
@@ -177,40 +193,31 @@ def _check_shapes(make: Make, parameters: Sequence[Tensor], p: Distribution | No
                 _shape(unit_divergence(d, p), (*lead, J), f"{where}unit_divergence")
 
 
-def _check_gradients(make: Make, parameters: Sequence[Tensor], p: Distribution | None, draws: Tensor) -> None:
-    free = [i for i, t in enumerate(parameters) if bool(torch.isfinite(t).all())]
+def _check_gradient(name: str, function: Callable[..., Tensor], arguments: Sequence[Tensor]) -> None:
+    """Gradients in every finite argument are finite, and those of finite differences."""
+    free = [i for i, t in enumerate(arguments) if t.numel() and bool(torch.isfinite(t).all())]
+    if not free:
+        return
+    # Finite differences need steps that suit each number's size, from 1e-4 to 1e3; gradcheck knows one step. So
+    # arguments are handed to it as multiples of themselves.
+    units = [torch.where(arguments[i] == 0, 1.0, arguments[i].abs()) for i in free]
+    multiples = [(arguments[i] / unit).requires_grad_() for i, unit in zip(free, units, strict=True)]
 
-    def build(*values: Tensor) -> Distribution:
-        full = list(parameters)
-        for i, value in zip(free, values, strict=True):
-            full[i] = value
-        return make(*full)
+    def of_multiples(*values: Tensor) -> Tensor:
+        full = list(arguments)
+        for i, value, unit in zip(free, values, units, strict=True):
+            full[i] = value * unit
+        return function(*full)
 
-    claims: dict[str, Callable[..., Tensor]] = {
-        "mean": lambda *v: build(*v).mean,
-        "variance": lambda *v: build(*v).variance,
-        "log_prob": lambda *v: build(*v).log_prob(draws),
-    }
-    if _entropy(make(*parameters)) is not None:
-        claims["entropy"] = lambda *v: build(*v).entropy()
-    if p is not None:
-        claims["divergence"] = lambda *v: unit_divergence(build(*v), p)
-    for name, function in claims.items():
-        values = [parameters[i].clone().requires_grad_() for i in free]
-        gradients = torch.autograd.grad(function(*values).sum(), values, allow_unused=True)
-        finite = all(g is None or bool(torch.isfinite(g).all()) for g in gradients)
-        assert finite, f"a gradient of {name} is not finite: {gradients}"
-        # Steps in proportion to each parameter's size would suit tiny scales; gradcheck knows only one step, so
-        # parameters are handed to it as multiples of themselves.
-        sizes = [v.detach().abs().clamp_min(1e-300) for v in values]
-        ones = [torch.where(v == 0, 0.0, v / s).detach().requires_grad_() for v, s in zip(values, sizes, strict=True)]
-        units = [torch.where(v == 0, 1.0, s) for v, s in zip(values, sizes, strict=True)]
-
-        def scaled(*v: Tensor, f: Callable[..., Tensor] = function, units: list[Tensor] = units) -> Tensor:
-            return f(*(a * u for a, u in zip(v, units, strict=True)))
-
-        size = float(scaled(*ones).detach().abs().max().clamp_min(1.0))
-        torch.autograd.gradcheck(scaled, ones, eps=1e-6, atol=1e-5 * size, rtol=1e-4)
+    value = of_multiples(*multiples)
+    gradients = torch.autograd.grad(value.sum(), multiples, allow_unused=True)
+    finite = all(g is None or bool(torch.isfinite(g).all()) for g in gradients)
+    assert finite, f"a gradient of {name} is not finite: {gradients}"
+    size = float(value.detach().abs().max().clamp_min(1.0))
+    try:
+        torch.autograd.gradcheck(of_multiples, multiples, eps=1e-6, atol=1e-5 * size, rtol=1e-4)
+    except RuntimeError as error:  # gradcheck's own error is one
+        raise AssertionError(f"a gradient of {name} is not that of finite differences: {error}") from None
 
 
 def check_model(model: LatentModel, x: Tensor, *, members: tuple[int, ...] = (), seed: int = 0) -> None:

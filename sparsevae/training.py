@@ -439,11 +439,11 @@ class Run:
 
     def broken(self) -> str | None:
         """A term that was not finite since the last report (or "weights"), None when all is well."""
-        finite = torch.isfinite(self.sums).reshape(len(self.names), -1).all(-1).tolist()
-        if all(finite):
-            return None if all(bool(torch.isfinite(p).all()) for p in self.parameters) else "weights"
-        bad = [name for name, ok in zip(self.names, finite, strict=True) if not ok]
-        return next((name for name in bad if name != "loss"), "loss")
+        weights = torch.stack(torch._foreach_norm(tuple(self.parameters))).sum()
+        sums = self.sums.reshape(len(self.names), -1).sum(-1)
+        finite = torch.isfinite(torch.cat([sums, weights[None]])).tolist()
+        bad = [name for name, ok in zip([*self.names, "weights"], finite, strict=True) if not ok]
+        return next((name for name in bad if name != "loss"), "loss") if bad else None
 
     # -- numbers ----------------------------------------------------------------------------------------------
 
@@ -479,10 +479,9 @@ class Run:
             x = self.prepare(self.rows.take(items))
             q = self.model.encode(x)
             units = unit_divergence(q, self.model.prior(x, self.model.encode)).mean(-2)
-            return {
-                "active_units": float((units > ACTIVE_NATS).sum(-1).float().mean()),
-                "nonzeros": float((q.mode != 0).sum(-1).float().mean()),
-            }
+            counts = (units > ACTIVE_NATS).sum(-1), (q.mode != 0).sum(-1)
+            active, nonzeros = torch.stack([c.float().mean() for c in counts]).tolist()
+            return {"active_units": active, "nonzeros": nonzeros}
 
 
 @contextmanager
@@ -593,7 +592,7 @@ def fit(
     history.extend(found[2] if found else [])
     progress = Progress(label, total, training.verbose)
     count = found[0].meta["threads"] if found else None
-    with threads(count), _matmul_precision(training.tf32, device), _stop_signals() as stop:
+    with threads(count), _matmul_precision(training.tf32, device), torch.enable_grad(), _stop_signals() as stop:
         try:
             run = Run(model, objective, rows, items, training, plan, prepare or nn.Identity(), total)
             if moments:
@@ -678,6 +677,7 @@ def _roll_back(run: Run, good: State, term: str, progress: Progress) -> State:
         while run.step < last and (found := run.broken()) in (None, "weights"):
             run.advance()  # the same steps once more, looking after each: which one breaks, and in which term?
         term, bad = found or term, max(run.step - 1, good.meta["step"])
+        run.load(good)  # what the user is left with is finite
         x = run.prepare(run.rows.take(run.order(bad)))
         raise DivergenceError(
             f"training diverged: the term {term!r} was not finite at step {bad}, and again after {_RETRIES} "
@@ -699,19 +699,19 @@ def _warn_about_sparsity(history: History, model: LatentModel) -> None:
             "every code is zero: no unit is more likely on than off for any row. Try kl_warmup=0.5, more steps, a "
             "larger learning_rate or a larger alpha.",
             SparsityWarning,
-            stacklevel=3,
+            stacklevel=5,  # the user's call of fit
         )
     elif active < 0.05 * n:
         warnings.warn(
             f"only {active:g} of {n} units carry more than {ACTIVE_NATS} nats: the code has nearly collapsed. Try "
             "kl_warmup=0.2, free_bits=0.05, a smaller beta, more steps, or data with scale='auto'.",
             SparsityWarning,
-            stacklevel=3,
+            stacklevel=5,  # the user's call of fit
         )
     elif active == n:
         warnings.warn(
             f"all {n} units are active: the code may be too small to be sparse. Try a larger n_components or a "
             "smaller alpha (a larger beta for a VAE).",
             SparsityWarning,
-            stacklevel=3,
+            stacklevel=5,  # the user's call of fit
         )

@@ -230,6 +230,8 @@ def test_moments_and_mode_by_hand() -> None:
     assert d.mean.tolist() == pytest.approx([0.5, 1.5])
     assert d.variance.tolist() == pytest.approx([3.0, 0.75 * (9 + 0.25 * 4)])
     assert d.mode.tolist() == [0.0, 2.0]
+    edge = SpikeSlab(torch.tensor([-1e-3, 0.0, 1e-3]), torch.ones(3), torch.ones(3))
+    assert edge.mode.tolist() == [0.0, 0.0, 1.0]  # off at p_on = 1/2 exactly
     assert d.p_on.tolist() == pytest.approx([0.25, 0.75])
     assert d.stddev.tolist() == pytest.approx([3**0.5, 7.5**0.5])
 
@@ -286,6 +288,51 @@ def test_bad_arguments_are_refused() -> None:
     for bad in (0.0, -0.1, 1.1, math.nan):
         with pytest.raises(ValueError, match=r"probability in \(0, 1\]"):
             logit(bad)
+
+
+@pytest.mark.parametrize(
+    "shapes",
+    [
+        ((4, 3), (4, 3), (4, 3)),
+        ((4, 3), (2, 4, 3), (2, 4, 3)),  # data shared by two members
+        ((4, 3), (3,), (3,)),  # a prior
+        ((3,), (4, 3), (1,)),
+        ((5, 2, 4, 3), (2, 1, 3), (4, 1)),
+    ],
+)
+def test_the_gaussian_density_and_its_gradient_are_torch_s(shapes: tuple[tuple[int, ...], ...]) -> None:
+    """Ours is written by hand; broadcasting in every direction included."""
+    generator = torch.Generator().manual_seed(0)
+    value, loc, raw = (torch.randn(s, generator=generator, dtype=torch.float64) for s in shapes)
+    arguments = [t.requires_grad_() for t in (value, loc, raw.exp())]
+    ours = normal(arguments[1], arguments[2]).log_prob(arguments[0])
+    theirs = Independent(Normal(arguments[1], arguments[2]), 1).log_prob(arguments[0])
+    assert torch.allclose(ours, theirs, rtol=1e-12)
+    weight = torch.randn(ours.shape, generator=generator, dtype=torch.float64)
+    for a, b in zip(
+        torch.autograd.grad((ours * weight).sum(), arguments),
+        torch.autograd.grad((theirs * weight).sum(), arguments),
+        strict=True,
+    ):
+        assert torch.allclose(a, b, rtol=1e-10)
+
+
+@pytest.mark.parametrize("shapes", [((4, 3), (4, 3)), ((4, 3), (3,)), ((2, 4, 3), (2, 1, 3)), ((3,), (4, 1))])
+def test_the_gradient_of_the_gates_kl_is_torch_s(shapes: tuple[tuple[int, ...], ...]) -> None:
+    generator = torch.Generator().manual_seed(0)
+    a, b = ((3 * torch.randn(s, generator=generator, dtype=torch.float64)).requires_grad_() for s in shapes)
+    # torch's own does not broadcast
+    wide = torch.broadcast_tensors(a, b)
+    theirs = kl_divergence(Bernoulli(logits=wide[0]), Bernoulli(logits=wide[1]))
+    ours = bernoulli_kl(a, b)
+    assert torch.allclose(ours, theirs, rtol=1e-9, atol=1e-12)
+    weight = torch.randn(ours.shape, generator=generator, dtype=torch.float64)
+    for x, y in zip(
+        torch.autograd.grad((ours * weight).sum(), (a, b)),
+        torch.autograd.grad((theirs * weight).sum(), (a, b)),
+        strict=True,
+    ):
+        assert torch.allclose(x, y, rtol=1e-7, atol=1e-10)
 
 
 # -- alpha = 1 exactly -----------------------------------------------------------------------------------------------

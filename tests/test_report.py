@@ -1,0 +1,283 @@
+"""Claims of the pictures and the page: true numbers under true names, zeros that are not drawn, one file, no pyplot."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import re
+import sys
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from torch import nn
+
+import sparsevae as sv
+from sparsevae import demo, plots, report
+from sparsevae.threads import threads
+
+COLUMNS = ["price in $", "cost_$_a", "weight", "height", "size <m>"]
+QUICK = sv.Training(steps=60, batch_size=32, learning_rate=1e-2, verbose=0)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread() -> Iterator[None]:
+    with threads(1):
+        yield
+
+
+def quiet(est: Any, X: Any) -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", sv.SparsityWarning)
+        return est.fit(X)
+
+
+@pytest.fixture(scope="module")
+def digits() -> Any:
+    return sv.data.load("digits")
+
+
+@pytest.fixture(scope="module")
+def vsc(digits: Any) -> Any:
+    model = sv.VSC(
+        8, alpha=0.2, hidden=(16,), likelihood="fixed-gaussian", variance=0.01, decoder=nn.Identity(), training=QUICK
+    )
+    return quiet(model, digits.X[:200])
+
+
+@pytest.fixture(scope="module")
+def view(vsc: Any, digits: Any) -> plots.View:
+    return plots.view(vsc, digits.X_test[:60], image_shape=(8, 8), labels=digits.y_test[:60])
+
+
+@pytest.fixture(scope="module")
+def table() -> pd.DataFrame:
+    rng = np.random.default_rng(0)
+    return pd.DataFrame(rng.normal(size=(80, 2)) @ rng.normal(size=(2, 5)) * [1, 10, 1, 0, 1], columns=COLUMNS)
+
+
+@pytest.fixture(scope="module")
+def page(vsc: Any, digits: Any, tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = tmp_path_factory.mktemp("page") / "new folder" / "page.html"
+    rows, labels = digits.X_test[:60], digits.y_test[:60]
+    assert report.report(vsc, rows, path, image_shape=(8, 8), labels=labels, title="Digits & <codes>") == path
+    return path.read_text()
+
+
+def cards(page: str) -> dict[str, tuple[str, str]]:
+    """The numbers on a page: name -> (value, note)."""
+    found = re.findall(r'"name">(.*?)</div><div class="value">(.*?)</div><div class="note">(.*?)</div>', page)
+    return {name: (value, note) for name, value, note in found}
+
+
+def drawn_heights(ax: Any) -> list[float]:
+    return [bar.get_height() for bar in ax.patches]
+
+
+def draw(figure: Any) -> None:
+    figure.savefig(io.BytesIO(), format="png", dpi=40)
+
+
+# -- the page ---------------------------------------------------------------------------------------------------
+
+
+def test_the_page_needs_nothing_but_itself(page: str) -> None:
+    assert set(re.findall(r'\b(?:src|href)\s*=\s*"(.{15})', page)) == {"data:image/png;"}
+    text = re.sub(r"base64,[^\"]+", "", page)
+    for word in ("http", "//", "url(", "@import", "<script", "<link", "<iframe", str(Path.home())):
+        assert word not in text, word
+    assert page.count("<img") == 6
+
+
+def test_the_page_shows_what_evaluate_returns(page: str, vsc: Any, digits: Any) -> None:
+    shown = cards(page)
+    caps = {int(cap): float(mse) for cap, mse in re.findall(r"<tr><td>(\d+)</td><td>([^<]+)</td>", page)}
+    assert caps
+    r = vsc.evaluate(digits.X_test[:60], caps=list(caps))
+    score, error = (float(x) for x in shown["score"][0].split(" ± "))
+    assert (score, error) == pytest.approx((r["score"], r["score_standard_error"]), abs=0.006)
+    assert int(shown["rows"][0]) == r["rows"]
+    assert int(shown["active units"][0]) == r["active_units"]
+    assert float(shown["KL"][0]) == pytest.approx(r["kl"], abs=0.006)
+    assert float(shown["squared error"][0]) == pytest.approx(r["mse"], rel=1e-3)
+    assert caps == pytest.approx(r["caps"], rel=1e-3)
+    value, note = shown["non-zeros a row"]
+    drawn, expected = re.search(r"([\d.]+) in a random draw, ([\d.]+) expected", note).groups()  # type: ignore[union-attr]
+    counts = [r["nonzeros_mode"], r["nonzeros_drawn"], r["nonzeros_expected"]]
+    assert [float(value), float(drawn), float(expected)] == pytest.approx(counts, abs=0.006)
+    assert f"of {r['n_components']}" in note
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"variance_floor": 0.07}, ["a lower bound on log p(x)", "variance floor 0.07"]),
+        ({"likelihood": "bernoulli"}, ["a cross-entropy of grey values, not a bound"]),
+        ({"scale": "unit-norm"}, ["a density of the normalised row, not a bound", "variance floor"]),
+    ],
+    ids=["gaussian", "bernoulli", "unit-norm"],
+)
+def test_the_page_names_what_the_score_is(
+    settings: dict[str, Any], words: list[str], digits: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(report, "_pictures", lambda est, view: [])
+    est = quiet(sv.VSC(4, hidden=(8,), training=QUICK, **settings), digits.X[:64])
+    note = cards(report.report(est, digits.X[:64], tmp_path / "page.html").read_text())["score"][1]
+    assert [word for word in words if word not in note] == []
+
+
+def test_titles_are_text_not_markup(page: str) -> None:
+    assert "Digits &amp; &lt;codes&gt;" in page
+    assert "<codes>" not in page
+
+
+def test_a_table_gets_a_page_with_its_feature_names(table: pd.DataFrame, tmp_path: Path) -> None:
+    est = quiet(sv.VSC(3, hidden=(8,), training=QUICK), table)
+    labels = pd.Series(["$a$", "b_$"] * 40)
+    text = report.report(est, table, tmp_path / "page.html", labels=labels).read_text()
+    assert text.count("<img") == 6
+    figure = plots.reconstructions(plots.view(est, table, labels=labels))
+    assert [tick.get_text() for tick in figure.axes[0].get_yticklabels()] == COLUMNS
+
+
+def test_a_dense_model_gets_a_page_that_does_not_speak_of_zeros(digits: Any, tmp_path: Path) -> None:
+    est = quiet(sv.VAE(2, hidden=(8,), training=QUICK), digits.X[:64])
+    text = report.report(est, digits.X[:64], tmp_path / "page.html", image_shape=(8, 8)).read_text()
+    assert "no unit is ever off" in text
+    assert "exactly zero" not in text
+    assert "What a cap costs" not in text
+    assert "non-zeros a row" not in cards(text)
+
+
+def test_pyplot_is_not_needed(view: plots.View, vsc: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)  # an import would now fail
+    for picture in (plots.reconstructions, plots.codes, plots.usage):
+        draw(picture(view))
+    draw(plots.training_curves(vsc))
+
+
+# -- the pictures -----------------------------------------------------------------------------------------------
+
+
+def test_zeros_are_not_drawn(view: plots.View) -> None:
+    items = view.items(6)
+    assert 0 < (view.codes[items] != 0).sum() < view.codes[items].size
+    bars = plots.codes(view, 6).axes[1::3]
+    for ax, item in zip(bars, items, strict=True):
+        code = view.codes[item]
+        assert drawn_heights(ax) == pytest.approx(code[code != 0].tolist())
+
+
+def test_usage_counts_rows_and_units(view: plots.View) -> None:
+    left, right = plots.usage(view).axes
+    on = view.codes != 0
+    assert drawn_heights(left) == pytest.approx(sorted((100 * on.mean(0)[on.any(0)]).tolist(), reverse=True))
+    assert sum(drawn_heights(right)) == pytest.approx(100)
+
+
+def test_what_a_unit_adds_is_decoded_with_it_minus_without_it(view: plots.View) -> None:
+    # The decoder is linear here, so a unit adds its own atom times its mean value.
+    unit = view.units(1)[0]
+    added, strongest = view.change(unit)
+    values = view.codes[strongest, unit]
+    one = np.zeros((2, 8), dtype=np.float32)
+    one[0, unit] = 1
+    atom = np.subtract(*view.est.inverse_transform(one))
+    assert np.ptp(np.sign(values)) == 0
+    assert (np.diff(np.abs(values)) <= 0).all()
+    np.testing.assert_allclose(added, values.mean() * atom, atol=0.05)
+
+
+def test_a_traversal_starts_at_off_or_passes_through_it() -> None:
+    strong = np.array([0, 0, 1.0, 2.0, 3.0, 4.0])
+    np.testing.assert_allclose(plots.sweep(strong, 3), [0, 3.85 / 2, 3.85])
+    np.testing.assert_allclose(plots.sweep(-strong, 3), [0, -3.85 / 2, -3.85])
+    both = plots.sweep(np.concatenate([strong, -2 * strong]), 7)
+    assert len(both) == 7
+    assert both[3] == 0
+    assert (np.diff(both) > 0).all()
+    assert -8 < both[0] < 0 < both[-1] < 4
+
+
+def test_items_are_typical_and_cover_the_labels(view: plots.View) -> None:
+    assert view.labels is not None
+    assert view.labels[view.items(10)].tolist() == list(range(10))
+    error = np.square(view.rows - view.decoded).mean(1)
+    unlabelled = dataclasses.replace(view, labels=None)
+    assert (np.diff(error[unlabelled.items(5)]) >= 0).all()
+    halves = dataclasses.replace(view, labels=np.arange(60) // 30)
+    assert (np.array(halves.items(7)) // 30).tolist() == [0, 0, 0, 1, 1, 1]
+
+
+def test_a_collapsed_code_is_said_not_drawn(view: plots.View) -> None:
+    nothing = dataclasses.replace(view, codes=np.zeros_like(view.codes))
+    for picture in (plots.codes, plots.traversal, plots.features, plots.usage):
+        draw(picture(nothing))
+    assert nothing.units(8) == []
+    assert "no unit is on" in plots.traversal(nothing).texts[0].get_text()
+
+
+def test_colour_images_and_wide_tables_are_drawn(vsc: Any, digits: Any, view: plots.View) -> None:
+    rows = np.repeat(view.rows, 3, axis=1)
+    draw(plots.reconstructions(dataclasses.replace(view, rows=rows, decoded=rows, image_shape=(8, 8, 3)), 3))
+    wide = plots.view(vsc, digits.X_test[:60])
+    assert len(wide.columns) == plots.MAX_FEATURES
+    draw(plots.features(wide, 1, 2))
+
+
+def test_training_curves_go_on_after_partial_fit(digits: Any) -> None:
+    est = quiet(sv.VSC(4, hidden=(8,), training=QUICK), digits.X[:64])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", sv.SparsityWarning)
+        est.partial_fit(digits.X[64:128])
+    steps = plots.training_curves(est).axes[0].lines[0].get_xdata()
+    assert (np.diff(np.asarray(steps, dtype=float)) > 0).all()
+    assert steps[-1] == est.n_steps_
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"image_shape": (8, 9)}, "of 64 values; got"),
+        ({"image_shape": (64,)}, r"\(height, width\)"),
+        ({"labels": [1, 2]}, "60 expected, got 2"),
+    ],
+)
+def test_a_wrong_shape_is_told(vsc: Any, digits: Any, wrong: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        plots.view(vsc, digits.X_test[:60], **wrong)
+
+
+# -- the demonstration ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.filterwarnings("ignore::sparsevae.SparsityWarning")
+def test_the_demo_leaves_a_page_a_picture_and_a_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], digits: Any
+) -> None:
+    short = demo.model(3).set_params(n_components=5, training__steps=100, training__kl_warmup=200)
+    monkeypatch.setattr(demo, "model", lambda seed: short)
+    page = demo.run(tmp_path / "demo", seed=3)
+    assert page == tmp_path / "demo" / "index.html"
+    assert page.stat().st_size > 50_000
+    assert (tmp_path / "demo" / "demo.png").read_bytes().startswith(b"\x89PNG")
+    told = capsys.readouterr()
+    numbers = short.evaluate(digits.X_test)
+    assert told.out == ""
+    assert f"{numbers['nonzeros_mode']:.1f} of 5 units" in told.err
+    assert f"{numbers['score']:.1f} nats" in told.err
+    loaded = sv.load(tmp_path / "demo" / "model")
+    assert (loaded.transform(digits.X_test) != short.transform(digits.X_test)).nnz == 0
+
+
+@pytest.mark.slow
+def test_the_demo_is_sparse_good_and_the_same_twice(tmp_path: Path, digits: Any) -> None:
+    first, second = (demo.run(tmp_path / name).read_bytes() for name in "ab")
+    assert first == second
+    numbers = sv.load(tmp_path / "a" / "model").evaluate(digits.X_test)
+    assert numbers["nonzeros_mode"] < 5
+    assert numbers["mse"] < 0.25 * digits.X_test.var(0).mean()

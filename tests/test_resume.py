@@ -1,0 +1,444 @@
+"""Claim (Must-show 6): a run that is killed at any step and resumed ends with the same bytes as one that was not.
+
+The runs are processes of their own. One process imports the library once and forks a child for every run (this
+file, run as a script, is that process): a child trains, kills itself where it is told to, or saves its model.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+import traceback
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import sparsevae as sv
+from sparsevae import checkpoint, storage
+from sparsevae.objectives import Objective
+from sparsevae.training import Run
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::sparsevae.training.SparsityWarning"),
+    pytest.mark.skipif(os.name == "nt", reason="needs fork and signals"),
+]
+ROOT = Path(__file__).parents[1]
+STEPS, REPORT, CHECKPOINT = 60, 5, 10
+NAN_AT = 27  # the step that breaks once, where a run is asked to: noticed at 30, rolled back to 25
+
+
+def data(seed: int = 0) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    return (rng.normal(size=(120, 3)) @ rng.normal(size=(3, 9)) + 0.1 * rng.normal(size=(120, 9))).astype(np.float32)
+
+
+def estimator(folder: Path | str, **changes: Any) -> Any:
+    """All the state there is: moments, schedules, best weights, patience, a restart, batch statistics."""
+    own = torch.nn.Sequential(torch.nn.Identity(), torch.nn.BatchNorm1d(9))  # no random weights of its own
+    chosen = {
+        "steps": STEPS,
+        "report_every": REPORT,
+        "checkpoint_every": CHECKPOINT,
+        "batch_size": 32,
+        "learning_rate": 1e-2,
+        "decay": "step",
+        "decay_at": 0.6,
+        "restart_optimizer": True,
+        "clip_norm": 5.0,
+        "kl_warmup": 0.5,
+        "n_samples": 2,
+        "validation_fraction": 0.2,
+        "patience": 8,
+        "folder": str(folder),
+        "verbose": 0,
+    }
+    return sv.VSC(5, hidden=(8,), alpha=0.3, encoder=own, training=sv.Training(**chosen | changes))
+
+
+# One run, in a process of its own.
+
+
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def sabotage(kill: dict[str, Any], nan: bool) -> None:
+    """Arrange for this process to be killed: at a step, in one of several places, at the n-th time it gets there."""
+    advance, measure, write, replace = Run.advance, Objective.measure, checkpoint.RunFolder.append, os.replace
+    current: list[Run] = []
+    where, number, left = kill.get("where"), kill.get("signal", signal.SIGKILL), [kill.get("time", 1)]
+
+    def now(step: int) -> bool:
+        if step == kill.get("step"):
+            left[0] -= 1
+            return left[0] == 0
+        return False
+
+    def spy(self: Run) -> None:
+        current[:] = [self]
+        if where == "before" and now(self.step):
+            os.kill(os.getpid(), number)
+        advance(self)
+
+    def broken(self: Objective, trace: Any) -> dict[str, torch.Tensor]:
+        terms = measure(self, trace)
+        if current and not trace.hard:
+            if where == "within" and now(current[0].step):
+                os.kill(os.getpid(), number)
+            if nan and current[0].step == NAN_AT and current[0].rate_factor == 1:
+                terms["nll_x"] = terms["nll_x"] * float("nan")
+        return terms
+
+    def append(self: checkpoint.RunFolder, row: dict[str, Any]) -> None:
+        if where == "history" and now(row["step"]):
+            with self.history.open("ab") as file:  # half a line
+                file.write(json.dumps(row).encode()[:25])
+            die()
+        write(self, row)
+
+    def rename(source: Any, target: Any) -> None:
+        checkpointing = str(target).endswith("checkpoint.safetensors") and current
+        if where == "write" and checkpointing and now(current[0].step):
+            assert Path(source).stat().st_size > 1000  # the new checkpoint is written, the old one still in place
+            die()
+        replace(source, target)
+        if where == "written" and checkpointing and now(current[0].step):
+            die()
+
+    if where == "any instant":
+        threading.Timer(kill["after"], die).start()
+    Run.advance, Objective.measure = spy, broken  # type: ignore[method-assign]
+    checkpoint.RunFolder.append = append  # type: ignore[method-assign]
+    storage.os.replace = rename  # type: ignore[attr-defined]
+
+
+def train(task: dict[str, Any]) -> None:
+    warnings.simplefilter("ignore", sv.SparsityWarning)
+    torch.set_num_threads(task.get("threads", 1))
+    folder = Path(task["folder"])
+    sabotage(task.get("kill", {}), task.get("nan", False))
+    est = estimator(folder / "run", resume=task.get("resume", False), **task.get("changes", {}))
+    est.fit(data())
+    est.save(folder / "model")
+    (folder / "facts.json").write_text(json.dumps({"steps": est.n_steps_, "history": list(est.history_)}))
+
+
+def serve() -> None:
+    """Read tasks, one JSON object a line; fork a child for each; answer with its exit status."""
+    import torch._dynamo  # noqa: F401  what torch.optim would import in every child
+
+    for line in sys.stdin:
+        child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                train(json.loads(line))
+                code = 0
+            except SystemExit as error:
+                code = error.code if isinstance(error.code, int) else 1
+            except KeyboardInterrupt:
+                code = 130
+            except BaseException:
+                traceback.print_exc()
+            os._exit(code)
+        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        print(status, flush=True)
+
+
+if __name__ == "__main__":
+    serve()
+    sys.exit()
+
+
+# The tests.
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Any]:
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, __file__]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
+
+    def run(folder: Path, **task: Any) -> int:
+        folder.mkdir(parents=True, exist_ok=True)
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(json.dumps({"folder": str(folder)} | task) + "\n")
+        process.stdin.flush()
+        return int(process.stdout.readline())
+
+    yield run
+    process.communicate(timeout=60)
+
+
+def result(folder: Path) -> dict[str, bytes]:
+    """All that a run leaves: the saved model, its history, the last checkpoint."""
+    files = [*(folder / "model").iterdir(), folder / "run" / "history.jsonl", folder / "facts.json"]
+    files += [folder / "run" / "checkpoint.safetensors"]
+    return {f.name: f.read_bytes() for f in files}
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(server: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[bool, dict[str, bytes]]:
+    """By whether a NaN is put in its way."""
+    found = {}
+    for nan in (False, True):
+        folder = tmp_path_factory.mktemp("uninterrupted")
+        assert server(folder, nan=nan) == 0
+        found[nan] = result(folder)
+        assert not list(folder.rglob("*.tmp"))
+    model = [name for name in found[False] if name.startswith("model-")]
+    assert len(model) == 1
+    assert model[0] not in found[True]  # the roll-back left its mark
+    return found
+
+
+def killed_and_resumed(server: Any, folder: Path, *kills: dict[str, Any], nan: bool = False) -> dict[str, bytes]:
+    for i, kill in enumerate(kills):
+        assert server(folder, kill=kill, nan=nan, resume=i > 0) == -signal.SIGKILL, kill
+        assert not (folder / "model").exists()
+    assert server(folder, resume=True, nan=nan) == 0
+    assert not list(folder.rglob("*.tmp"))  # what a kill left behind is swept up
+    return result(folder)
+
+
+CASES: dict[str, tuple[bool, list[dict[str, Any]]]] = {
+    "before the first checkpoint": (False, [{"where": "before", "step": 4}]),
+    "between two steps": (False, [{"where": "before", "step": 33}]),
+    "within a step": (False, [{"where": "within", "step": 47}]),
+    "in the last step": (False, [{"where": "within", "step": STEPS - 1}]),
+    "while a checkpoint is written": (False, [{"where": "write", "step": 30}]),
+    "while the first checkpoint is written": (False, [{"where": "write", "step": 10}]),
+    "while the last checkpoint is written": (False, [{"where": "write", "step": STEPS}]),
+    "just after a checkpoint": (False, [{"where": "written", "step": 20}]),
+    "while the history is written": (False, [{"where": "history", "step": 25}]),
+    "where the optimiser restarts": (False, [{"where": "before", "step": 36}]),
+    "after a roll-back, before the next checkpoint": (True, [{"where": "before", "step": 28, "time": 2}]),
+    "after a roll-back and a checkpoint": (True, [{"where": "within", "step": 44}]),
+    "between a NaN and its discovery": (True, [{"where": "before", "step": 29}]),
+    "while the checkpoint after a roll-back is written": (True, [{"where": "write", "step": 30}]),
+    "again and again": (
+        True,
+        [
+            {"where": "within", "step": 17},
+            {"where": "write", "step": 20},
+            {"where": "before", "step": 29},
+            {"where": "history", "step": 35},
+            {"where": "within", "step": 58},
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_killed_and_resumed_is_the_same_to_the_last_byte(
+    name: str, server: Any, uninterrupted: Any, tmp_path: Path
+) -> None:
+    nan, kills = CASES[name]
+    assert killed_and_resumed(server, tmp_path, *kills, nan=nan) == uninterrupted[nan]
+
+
+def test_ten_random_steps(server: Any, uninterrupted: Any, tmp_path: Path) -> None:
+    """Other steps on every run; the assertion says which."""
+    rng = random.Random()
+    for i in range(10):
+        nan = i % 2 == 1
+        kill = {"where": rng.choice(["before", "within"]), "step": rng.randrange(STEPS)}
+        if i == 0:
+            kill = {"where": "write", "step": 10 * rng.randint(1, 6)}
+        if i == 1:
+            kill = {"where": "within", "step": rng.randint(30, STEPS - 1)}  # after the roll-back
+        assert killed_and_resumed(server, tmp_path / str(i), kill, nan=nan) == uninterrupted[nan], kill
+
+
+def test_any_instant(server: Any, uninterrupted: Any, tmp_path: Path) -> None:
+    """Killed by the clock, wherever the run may be, until it gets to its end."""
+    began = time.monotonic()
+    assert server(tmp_path / "whole") == 0
+    usual, rng, i = time.monotonic() - began, random.Random(), 0
+    while (status := server(tmp_path, kill={"where": "any instant", "after": rng.random() * usual}, resume=True)) != 0:
+        assert status == -signal.SIGKILL
+        i += 1
+        assert i < 100
+    assert result(tmp_path) == uninterrupted[False]
+
+
+@pytest.mark.slow
+def test_a_resumed_run_has_the_threads_of_the_first(server: Any, tmp_path: Path) -> None:
+    wide = {"n_samples": 64, "steps": 30}  # enough work for torch to share out
+    assert server(tmp_path / "whole", threads=2, changes=wide) == 0
+    kill = {"where": "within", "step": 17}
+    assert server(tmp_path / "parts", threads=2, changes=wide, kill=kill) == -signal.SIGKILL
+    assert server(tmp_path / "parts", threads=1, changes=wide, resume=True) == 0
+    assert result(tmp_path / "parts") == result(tmp_path / "whole")
+    assert server(tmp_path / "one", threads=1, changes=wide) == 0
+    assert result(tmp_path / "one") != result(tmp_path / "whole")  # threads do matter
+
+
+@pytest.mark.parametrize(
+    ("number", "code", "step", "nan"),
+    [
+        (signal.SIGTERM, 143, 33, False),
+        (signal.SIGINT, 130, 33, False),
+        (signal.SIGTERM, 143, 3, False),  # before the first checkpoint: a checkpoint all the same
+        (signal.SIGTERM, 143, STEPS - 1, False),
+        (signal.SIGTERM, 143, 28, True),  # the batch before has broken, and nobody has noticed
+        (signal.SIGTERM, 143, 26, True),  # it will break after the resumption, and roll back to before the signal
+    ],
+)
+def test_a_signal_saves_and_leaves(
+    number: int, code: int, step: int, nan: bool, server: Any, uninterrupted: Any, tmp_path: Path
+) -> None:
+    kill = {"where": "before", "step": step, "signal": int(number)}
+    assert server(tmp_path, kill=kill, nan=nan) == code
+    assert (tmp_path / "run" / "checkpoint.safetensors").exists()
+    assert not (tmp_path / "model").exists()
+    _, meta = storage.load_state(tmp_path / "run" / "checkpoint.safetensors")
+    assert meta["now"]["step"] == (25 if step == 28 else step + 1)
+    assert server(tmp_path, resume=True, nan=nan) == 0
+    assert result(tmp_path) == uninterrupted[nan]
+
+
+def test_a_finished_run_can_be_resumed_and_changes_nothing(server: Any, uninterrupted: Any, tmp_path: Path) -> None:
+    assert server(tmp_path) == 0
+    assert server(tmp_path, resume=True) == 0
+    assert result(tmp_path) == uninterrupted[False]
+
+
+def test_resume_where_there_is_nothing_is_a_first_run(server: Any, uninterrupted: Any, tmp_path: Path) -> None:
+    assert server(tmp_path, resume=True) == 0
+    assert result(tmp_path) == uninterrupted[False]
+
+
+# Within this process.
+
+
+@pytest.fixture
+def half_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A run folder whose run was stopped at step 30."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    advance = Run.advance
+
+    def stop(self: Run) -> None:
+        advance(self)
+        if self.step == 30:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Run, "advance", stop)
+        with pytest.raises(SystemExit):
+            estimator(tmp_path / "run").fit(data())
+    yield tmp_path / "run"
+    torch.set_num_threads(before)
+
+
+def listing(folder: Path) -> dict[str, bytes]:
+    return {p.name: p.read_bytes() for p in folder.iterdir()}
+
+
+def test_a_folder_that_holds_a_run_is_not_overwritten(half_run: Path) -> None:
+    before = listing(half_run)
+    est = estimator(half_run)
+    with pytest.raises(FileExistsError, match=r"already holds a run.*resume=True.*or choose another folder"):
+        est.fit(data())
+    assert listing(half_run) == before
+    assert not hasattr(est, "model_")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"training": {"steps": 61}}, "steps: 60 then, 61 now"),
+        ({"training": {"seed": 1}}, "seed: 0 then, 1 now"),
+        ({"training": {"learning_rate": 0.5}}, r"learning_rate: 0\.01 then, 0\.5 now"),
+        ({"training": {"schedules": {"kl_z": sv.Constant(1.0)}}}, "schedules: None then"),
+        ({"alpha": 0.2}, r"alpha: 0\.3 then, 0\.2 now"),
+        ({"hidden": (9,)}, "hidden: "),
+        ({"n_components": 6}, "n_components: 5 then, 6 now"),
+        ({"encoder": None}, "encoder: 'Sequential' then, 'NoneType' now"),
+        ({"data": data(1)}, "data: '[0-9a-f]+' then, '[0-9a-f]+' now"),
+        ({"data": data()[:-1]}, "data: "),
+        ({"class": sv.VAE}, "model: 'VSC' then, 'VAE' now"),
+    ],
+)
+def test_another_run_is_not_resumed(changes: dict[str, Any], message: str, half_run: Path) -> None:
+    before = listing(half_run)
+    est = estimator(half_run, resume=True, **changes.pop("training", {}))
+    X, cls = changes.pop("data", data()), changes.pop("class", sv.VSC)
+    if cls is not sv.VSC:
+        kept = {k: v for k, v in est.get_params(deep=False).items() if k in cls().get_params(deep=False)}
+        est = cls(**kept)
+    est.set_params(**changes)
+    with pytest.raises(ValueError, match=f"(?s)holds a different run.*{message}.*same settings and data"):
+        est.fit(X)
+    assert listing(half_run) == before
+    assert not hasattr(est, "model_")
+
+
+def test_operational_settings_may_change_on_resume(half_run: Path, tmp_path: Path) -> None:
+    moved = half_run.rename(tmp_path / "moved")  # the folder too
+    est = estimator(moved, resume=True, checkpoint_every=7, verbose=1).fit(data())
+    assert est.n_steps_ == STEPS
+    assert est.history_.column("step") == list(range(5, STEPS + 1, 5))
+    (tmp_path / "whole").mkdir()
+    whole = estimator(tmp_path / "whole").fit(data())
+    assert whole.history_ == est.history_
+    assert all(torch.equal(a, b) for a, b in zip(est.model_.parameters(), whole.model_.parameters(), strict=True))
+
+
+@pytest.mark.parametrize("damage", ["cut", "flip", "empty"])
+def test_a_damaged_checkpoint_is_named(damage: str, half_run: Path) -> None:
+    path = half_run / "checkpoint.safetensors"
+    content = bytearray(path.read_bytes())
+    if damage == "flip":
+        content[-5] ^= 1
+    path.write_bytes({"cut": content[:-100], "flip": content, "empty": b""}[damage])
+    with pytest.raises(sv.StorageError, match=r"checkpoint\.safetensors"):
+        estimator(half_run, resume=True).fit(data())
+
+
+def test_after_an_interruption_the_history_goes_on_in_one_piece(half_run: Path) -> None:
+    lines = (half_run / "history.jsonl").read_text().splitlines()
+    assert [json.loads(line)["step"] for line in lines] == [5, 10, 15, 20, 25, 30]
+    with (half_run / "history.jsonl").open("a") as file:
+        file.write('{"step": 35, "loss": 0.0}\n{"step": 40, "lo')  # written after the checkpoint, then killed
+    est = estimator(half_run, resume=True).fit(data())
+    lines = (half_run / "history.jsonl").read_text().splitlines()
+    assert [json.loads(line) for line in lines] == est.history_
+    assert est.history_.column("step") == list(range(5, STEPS + 1, 5))
+    assert est.history_[6]["loss"] != 0.0
+
+
+def test_early_stopping_survives_an_interruption(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The best weights and the patience spent are part of the checkpoint."""
+    torch.set_num_threads(1)
+    losses = {5: 4.0, 10: 1.0, 15: 2.0, 20: 3.0, 25: 3.0, 30: 2.5, 35: 0.5}
+    monkeypatch.setattr(Run, "validate", lambda self, items: losses[self.step])
+    whole = estimator(tmp_path / "whole", patience=4).fit(data())
+    assert whole.n_steps_ == 30
+    advance = Run.advance
+
+    def stop(self: Run) -> None:
+        advance(self)
+        if self.step == 23:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Run, "advance", stop)
+        with pytest.raises(KeyboardInterrupt):
+            estimator(tmp_path / "parts", patience=4).fit(data())
+    est = estimator(tmp_path / "parts", patience=4, resume=True).fit(data())
+    assert est.history_ == whole.history_
+    assert all(torch.equal(a, b) for a, b in zip(est.model_.parameters(), whole.model_.parameters(), strict=True))

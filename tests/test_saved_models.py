@@ -1,0 +1,378 @@
+"""Claims: what is saved comes back as it was, old folders stay readable, damage is named, and loading runs no code.
+
+The folders in tests/saved were made by tests/saved/make.py and are kept: future versions must read them.
+"""
+
+from __future__ import annotations
+
+import builtins
+import json
+import pickle
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from torch import nn
+
+import sparsevae as sv
+from sparsevae import storage
+from sparsevae.parameters import decode, encode, parameters
+from sparsevae.storage import StorageError
+
+pytestmark = pytest.mark.filterwarnings("ignore::sparsevae.training.SparsityWarning")
+SAVED = Path(__file__).parent / "saved"
+rng = np.random.default_rng(0)
+X = (rng.normal(size=(80, 3)) @ rng.normal(size=(3, 7)) + 0.1 * rng.normal(size=(80, 7))).astype(np.float32)
+BINARY = (X > 0).astype(np.uint8)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread() -> Iterator[None]:
+    """Tiny matrices on shared cores: a second thread only waits."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def make(cls: Any = sv.VSC, *, training: dict[str, Any] | None = None, **changes: Any) -> Any:
+    chosen = sv.Training(**{"steps": 30, "learning_rate": 1e-2, "verbose": 0} | (training or {}))
+    more = {"alpha": 0.3} if cls is sv.VSC else {}
+    return cls(**{"n_components": 4, "hidden": (6,), "training": chosen} | more | changes)
+
+
+def dense(Z: Any) -> np.ndarray:
+    return Z if isinstance(Z, np.ndarray) else Z.toarray()
+
+
+def same(a: Any, b: Any, data: np.ndarray) -> None:
+    """Two estimators are one: codes, scores, samples and reconstructions, to the last bit."""
+    assert np.array_equal(dense(a.transform(data)), dense(b.transform(data)))
+    assert np.array_equal(a.score_samples(data), b.score_samples(data))
+    assert np.array_equal(a.sample(3, seed=5, noise=True), b.sample(3, seed=5, noise=True))
+    assert np.array_equal(a.sample_like(data[:1], 3), b.sample_like(data[:1], 3))
+    assert np.array_equal(a.inverse_transform(a.transform(data)), b.inverse_transform(b.transform(data)))
+    assert a.score_meaning(data) == b.score_meaning(data)
+
+
+# Kept folders.
+
+
+@pytest.mark.parametrize("name", sorted(p.name for p in SAVED.iterdir() if (p / "model.json").exists()))
+def test_a_kept_folder_gives_the_answers_stored_beside_it(name: str) -> None:
+    est = sv.load(SAVED / name)
+    answers = {p.stem: np.load(p) for p in (SAVED / name).glob("*.npy")}
+    X, codes = answers["X"], dense(est.transform(answers["X"]))
+    assert np.array_equal(codes != 0, answers["codes"] != 0)
+    assert np.allclose(codes, answers["codes"], atol=1e-4)
+    assert np.allclose(est.score_samples(X), answers["scores"], rtol=1e-4, atol=1e-3)
+    assert np.allclose(est.inverse_transform(codes), answers["reconstructions"], rtol=1e-4, atol=1e-3)
+    assert np.isfinite(est.partial_fit(X).score(X))
+
+
+def test_the_kept_vsc_is_the_one_that_was_made() -> None:
+    est = sv.load(SAVED / "v1-vsc")
+    assert isinstance(est, sv.VSC)
+    assert est.get_params(deep=False) | {"training": None} == sv.VSC(
+        5, hidden=(6,), alpha=0.25, variance_floor=0.02
+    ).get_params(deep=False)
+    assert est.training.schedules == {"sharpness": sv.Linear(50.0, 100.0, end=0.5)}
+    assert (est.training.steps, est.training.seed, est.training.kl_warmup) == (400, 3, 0.5)
+    assert est.history_.column("step") == [200, 400]
+    assert est.n_steps_ == 400
+    assert est.n_features_in_ == 7
+    assert est.likelihood_ == "gaussian"
+    assert sum(p.stat().st_size for p in (SAVED / "v1-vsc").iterdir()) < 40_000  # it lives in the repository
+
+
+# Round trips.
+
+
+@pytest.mark.parametrize("cls", [sv.VAE, sv.BetaVAE, sv.VSC])
+@pytest.mark.parametrize(
+    ("settings", "data"),
+    [
+        ({}, X),
+        ({}, BINARY),
+        ({}, BINARY * np.uint8(255)),
+        ({"likelihood": "fixed-gaussian", "variance": 0.3}, X),
+        ({"scale": "unit-norm"}, X),
+        ({"scale": "none", "variance_floor": 0.5}, X),
+        ({"hidden": ()}, X),
+        ({"hidden": [5, 4]}, X),
+    ],
+    ids=["gaussian", "bernoulli", "0-255", "fixed", "unit-norm", "none", "no-hidden", "list"],
+)
+def test_a_saved_model_comes_back_as_it_was(cls: Any, settings: Any, data: np.ndarray, tmp_path: Path) -> None:
+    est = make(cls, **settings).fit(data)
+    est.save(tmp_path / "a")
+    again = sv.load(tmp_path / "a")
+    assert type(again) is cls
+    same(est, again, data)
+    assert again.history_ == est.history_
+    mine, theirs = est.get_params(), again.get_params()
+    for gone in ("training", "training__verbose"):
+        del mine[gone], theirs[gone]
+    assert mine == theirs
+    assert type(again.hidden) is type(est.hidden)
+    again.training.verbose = est.training.verbose
+    again.save(tmp_path / "b")
+    files = [{p.name: p.read_bytes() for p in (tmp_path / f).iterdir()} for f in "ab"]
+    assert files[0] == files[1]  # saving what was loaded changes no byte
+    assert np.isfinite(again.partial_fit(data).score(data))
+
+
+def test_training_none_and_names_come_back(tmp_path: Path) -> None:
+    est = make().fit(pd.DataFrame(X, columns=list("abcdefg")))
+    est.training = None
+    est.save(tmp_path)
+    again = sv.load(tmp_path)
+    assert again.training is None
+    assert list(again.feature_names_in_) == list("abcdefg")
+    assert list(again.get_feature_names_out()) == ["vsc0", "vsc1", "vsc2", "vsc3"]
+    with pytest.raises(ValueError, match="feature names should match"):
+        again.transform(pd.DataFrame(X, columns=list("gfedcba")))
+
+
+SCHEDULES = {
+    "kl_z": sv.Cyclical(0.0, 1.0, cycles=3, ramp=0.25),
+    "sharpness": sv.Cosine(10.0, 90.0, begin=5, end=0.5),
+}
+
+
+def test_every_kind_of_setting_comes_back(tmp_path: Path) -> None:
+    settings = {
+        "schedules": SCHEDULES,
+        "decay": "step",
+        "decay_at": 7,
+        "kl_warmup": 0.5,
+        "clip_norm": None,
+        "folder": str(tmp_path / "run"),
+        "device": "cpu",
+    }
+    est = make(sharpness=(20.0, 30.0), training=settings).fit(X)
+    est.save(tmp_path / "m")
+    again = sv.load(tmp_path / "m")
+    assert again.sharpness == (20.0, 30.0)
+    assert again.training.schedules == SCHEDULES
+    assert type(again.training.decay_at) is int  # a step, not a share
+    assert again.training.folder is None  # a copy runs anywhere
+    same(est, again, X)
+    refitted = again.set_params(training__verbose=0).fit(X)
+    same(est, refitted, X)  # the constructor is the whole recipe
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        None,
+        True,
+        3,
+        0.5,
+        "word",
+        (1, 2.5, (3,)),
+        [1, (2,), []],
+        {"a": (1,), "b": {"c": [None]}},
+        {"tuple": (1, 2)},
+        {"schedule": "Constant", "dict": {"tuple": [1]}},
+        sv.Constant(1.0),
+        sv.Linear(0.0, 1.0, begin=3, end=0.5),
+        sv.Cosine(1.0),
+        sv.Step(1.0, 0.1, at=7),
+        sv.Cyclical(0.0, 1.0),
+    ],
+)
+def test_plain_forms_are_exact(value: Any) -> None:
+    plain = encode(value, "value")
+    assert decode(json.loads(json.dumps(plain))) == value
+    assert type(decode(plain)) is type(value)
+
+
+def test_what_has_no_plain_form_is_named() -> None:
+    for value in (lambda step, total: 1.0, object(), {1, 2}, np.ones(3), nn.ReLU()):
+        with pytest.raises(TypeError, match=r"training\['x'\] holds a \w+, which cannot be stored"):
+            encode({"x": value}, "training")
+
+
+def test_a_model_is_replaced_as_a_whole_and_foreign_folders_are_left_alone(tmp_path: Path) -> None:
+    one, two = make().fit(X), make(training={"seed": 1}).fit(X)
+    one.save(tmp_path / "m")
+    two.save(tmp_path / "m")
+    same(sv.load(tmp_path / "m"), two, X)
+    assert len(list((tmp_path / "m").iterdir())) == 2
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "photos" / "cat.png").write_bytes(b"meow")
+    with pytest.raises(StorageError, match="not from sparsevae and not empty"):
+        one.save(tmp_path / "photos")
+
+
+def test_a_model_may_be_saved_into_its_run_folder(tmp_path: Path) -> None:
+    est = make(training={"folder": str(tmp_path)}).fit(X)
+    est.save(tmp_path)
+    same(sv.load(tmp_path), est, X)
+
+
+def test_a_model_for_another_device_loads_on_this_one(tmp_path: Path) -> None:
+    est = make().fit(X)
+    est.training.device = "cuda:7"
+    est.save(tmp_path)
+    again = sv.load(tmp_path)
+    again.training.device = est.training.device = "cpu"
+    same(est, again, X)
+
+
+# The user's own parts.
+
+
+def body(n_in: int, n_out: int = 6) -> nn.Module:
+    return nn.Sequential(nn.Linear(n_in, n_out), nn.BatchNorm1d(n_out), nn.ReLU())
+
+
+def test_own_networks_are_asked_for_and_filled(tmp_path: Path) -> None:
+    with torch.random.fork_rng():
+        est = make(encoder=body(7), decoder=body(4)).fit(X)
+        est.save(tmp_path)
+        with pytest.raises(StorageError, match=r"your own encoder and decoder: pass them to load\(\)"):
+            sv.load(tmp_path)
+        with pytest.raises(StorageError, match=r"your own decoder: pass them"):
+            sv.load(tmp_path, encoder=body(7))
+        again = sv.load(tmp_path, encoder=body(7), decoder=body(4))  # other weights: those of the file count
+        same(est, again, X)
+        with pytest.raises(StorageError, match="stored weights do not fit"):
+            sv.load(tmp_path, encoder=body(7, 5), decoder=body(4))
+
+
+@parameters
+class Mine(sv.VSC):
+    """A model of the user's own."""
+
+    colour: Annotated[str, "Of no consequence."] = "red"
+
+
+def test_an_own_class_is_asked_for(tmp_path: Path) -> None:
+    est = make(Mine, colour="blue").fit(X)
+    est.save(tmp_path)
+    with pytest.raises(StorageError, match=r"holds a Mine; known classes: VAE, BetaVAE, VSC.*Pass cls="):
+        sv.load(tmp_path)
+    again = sv.load(tmp_path, cls=Mine)
+    assert again.colour == "blue"
+    same(est, again, X)
+
+
+# Damage, and files from elsewhere.
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    target = tmp_path / "copy"
+    shutil.copytree(SAVED / "v1-vsc", target)
+    return target
+
+
+@pytest.mark.parametrize("part", ["model.json", "safetensors"])
+@pytest.mark.parametrize("damage", ["cut", "flip", "empty", "gone"])
+def test_damage_is_named(part: str, damage: str, copy: Path) -> None:
+    (path,) = [p for p in copy.iterdir() if p.name.endswith(part)]
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    if damage == "gone":
+        path.unlink()
+    else:
+        path.write_bytes({"cut": path.read_bytes()[:-7], "flip": content, "empty": b""}[damage])
+    with pytest.raises(StorageError, match=path.name):
+        sv.load(copy)
+
+
+def test_an_edited_setting_is_found(copy: Path) -> None:
+    text = (copy / "model.json").read_text()
+    assert '"alpha": 0.25' in text
+    (copy / "model.json").write_text(text.replace('"alpha": 0.25', '"alpha": 0.75'))
+    with pytest.raises(StorageError, match="incomplete or was changed"):
+        sv.load(copy)
+
+
+def test_a_newer_format_asks_for_an_upgrade(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(storage, "FORMAT_VERSION", storage.FORMAT_VERSION + 1)
+        make().fit(X).save(tmp_path)
+    with pytest.raises(StorageError, match=r"newer sparsevae.*upgrade"):
+        sv.load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"constructor": {"n_components": 5, "future": 1}},
+        {"training": {"dict": {"steps": 3, "momentum": 0.9}}},
+        {"training": {"dict": {"schedules": {"schedule": "Sawtooth", "fields": {}}}}},
+        {"class": None},
+    ],
+)
+def test_settings_of_a_later_version_ask_for_an_upgrade(change: dict[str, Any], copy: Path, tmp_path: Path) -> None:
+    tensors, meta = storage.load_folder(copy)
+    meta |= change
+    if change.get("class", "") is None:
+        del meta["class"]
+    storage.save_folder(tmp_path / "later", tensors, meta)
+    with pytest.raises(StorageError, match="does not know"):
+        sv.load(tmp_path / "later")
+
+
+@pytest.mark.parametrize("name", ["os.system", "Training", "SparseCoder", "../VSC", ""])
+def test_a_class_name_is_only_looked_up_in_the_registry(name: str, copy: Path, tmp_path: Path) -> None:
+    tensors, meta = storage.load_folder(copy)
+    storage.save_folder(tmp_path / "forged", tensors, meta | {"class": name})
+    with pytest.raises(StorageError, match="known classes: VAE, BetaVAE, VSC"):
+        sv.load(tmp_path / "forged")
+
+
+def test_weights_of_another_shape_are_refused(copy: Path, tmp_path: Path) -> None:
+    tensors, meta = storage.load_folder(copy)
+    for change in ({k: v for k, v in tensors.items() if "encoder" not in k}, tensors | {"model.more": torch.ones(2)}):
+        storage.save_folder(tmp_path / "forged", change, meta)
+        with pytest.raises(StorageError, match="do not fit"):
+            sv.load(tmp_path / "forged")
+
+
+def test_other_things_are_not_models(tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match="found nothing"):
+        sv.load(tmp_path / "nowhere")
+    (tmp_path / "file").write_text("hello")
+    with pytest.raises(StorageError, match="found a file"):
+        sv.load(tmp_path / "file")
+    with pytest.raises(StorageError, match=r"model\.json"):
+        sv.load(tmp_path)
+
+
+def test_loading_unpickles_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(*args: Any, **kwargs: Any) -> None:
+        raise AssertionError("a pickle was opened, or code was run")
+
+    sv.load(SAVED / "v1-vsc")
+    monkeypatch.setattr(torch, "load", never)
+    for name in ("load", "loads", "Unpickler"):
+        monkeypatch.setattr(pickle, name, never)
+    for name in ("eval", "exec", "compile"):
+        monkeypatch.setattr(builtins, name, never)
+    sv.load(SAVED / "v1-vsc")
+
+
+def test_loading_draws_no_random_number(copy: Path) -> None:
+    before = torch.get_rng_state()
+    sv.load(copy)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_one_loaded_model_is_independent_of_another(copy: Path) -> None:
+    one, two = sv.load(copy), sv.load(copy)
+    data = np.load(copy / "X.npy")
+    before = two.score_samples(data)
+    one.partial_fit(data)
+    assert np.array_equal(two.score_samples(data), before)
+    shutil.rmtree(copy)  # and of its files
+    assert np.array_equal(two.score_samples(data), before)
