@@ -24,7 +24,7 @@ from torch.distributions import Distribution
 from sparsevae import families, storage
 from sparsevae import scaling as scalings
 from sparsevae.bounds import Bounds, bounds
-from sparsevae.distributions import SpikeSlab, unit_divergence
+from sparsevae.distributions import SpikeSlab, divergence
 from sparsevae.draw import Draw, Fresh, PerRow, mix, row_keys
 from sparsevae.model import LatentModel
 from sparsevae.networks import Linear, initialise, mlp
@@ -34,7 +34,7 @@ from sparsevae.priors import Prior
 from sparsevae.rows import Stats, fingerprint, place, stats
 from sparsevae.schedules import Constant, Schedule
 from sparsevae.threads import threads
-from sparsevae.training import ACTIVE_NATS, History, Training, fit
+from sparsevae.training import ACTIVE_VARIANCE, History, Training, fit
 
 __all__ = ["ImportanceBound", "SparseCoder", "load"]
 
@@ -445,13 +445,14 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
     def evaluate(self, X: Any, *, caps: Sequence[int] = ()) -> dict[str, Any]:
         """The numbers to judge a model by, on X: score (and what it is), sparsity, reconstruction, cost of caps.
 
-        Counts per row: `mode` (the code's non-zeros), `drawn` (of a hard draw) and `expected` (sum of p_on).
+        Counts per row: `mode` (the code's non-zeros), `drawn` (of a hard draw) and `expected` (sum of p_on). A unit
+        is active when the variance over rows of the mean of q(z|x) exceeds .01.
         `mse` is per value in X's own units (of normalised rows for scale="unit-norm").
         """
         check_is_fitted(self)
         given, X = X, self._read(X, reset=False)
-        mode, drawn, expected, n_rows = 0.0, 0.0, 0.0, X.shape[0]
-        units = torch.zeros(int(self.n_components), dtype=torch.float64, device=self._device())
+        mode, drawn, expected, kl, n_rows = 0.0, 0.0, 0.0, 0.0, X.shape[0]
+        means = []
         errors = dict.fromkeys((None, *caps), 0.0)
         for x, n in self._blocks(X):
             q = self.model_.encode(x)
@@ -460,7 +461,8 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
             mode += float((q.mode != 0)[:n].sum())
             drawn += float((z != 0)[:n].sum())
             expected += float(q.p_on[:n].sum()) if isinstance(q, SpikeSlab) else float(n * self.n_components)
-            units += unit_divergence(q, p)[:n].double().sum(0)
+            kl += float(divergence(q, p)[:n].double().sum())
+            means.append(q.mean[:n])
             target = self.scaling_.inverse(x)
             for cap in errors:
                 mean = self.scaling_.inverse(self.model_.decode(self._code(q, cap)).mean)
@@ -476,9 +478,9 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
             "nonzeros_mode": mode / n_rows,
             "nonzeros_drawn": drawn / n_rows,
             "nonzeros_expected": expected / n_rows,
-            "active_units": int((units / n_rows > ACTIVE_NATS).sum()),
+            "active_units": int((torch.cat(means).var(0, correction=0) > ACTIVE_VARIANCE).sum()),
             "n_components": int(self.n_components),
-            "kl": float(units.sum() / n_rows),
+            "kl": kl / n_rows,
             "mse": errors[None] / values,
             "caps": {int(cap): errors[cap] / values for cap in caps},
         }

@@ -136,7 +136,11 @@ def _numbers(est: SparseCoder, r: Mapping[str, Any], view: plots.View) -> list[N
         shown.append(Number("units in use", str(used), f"of {r['n_components']}: on in the code of at least one row"))
     return [
         *shown,
-        Number("active units", str(r["active_units"]), f"of {r['n_components']}: KL above 0.01 nats a row"),
+        Number(
+            "active units",
+            str(r["active_units"]),
+            f"of {r['n_components']}: their mean varies over rows by more than 0.01",
+        ),
         Number("squared error", f"{r['mse']:.4g}", f"a value, {units}, whose variance is {spread:.4g}"),
         Number("score", f"{r['score']:.2f} ± {r['score_standard_error']:.2f}", score),
         Number("KL", f"{r['kl']:.2f}", "nats a row: what the code tells about a row, beyond the prior"),
@@ -190,7 +194,7 @@ def _pictures(est: SparseCoder, view: plots.View) -> Iterator[Picture]:
     if est.history_:
         yield _picture(
             "Training",
-            "The course of the run. The training objective is relaxed and weighted: it is no bound, and not the score.",
+            "The course of the run. The training objective (relaxed, weighted) is neither a bound nor the score.",
             plots.training_curves(est),
         )
 

@@ -23,7 +23,6 @@ from sklearn.base import BaseEstimator
 from torch import Tensor, nn
 
 from sparsevae.checkpoint import RunFolder, State
-from sparsevae.distributions import unit_divergence
 from sparsevae.draw import Draw, PerRow, Tape, mix, row_keys
 from sparsevae.model import LatentModel
 from sparsevae.objectives import Objective
@@ -35,7 +34,7 @@ from sparsevae.threads import threads
 
 __all__ = ["DivergenceError", "History", "SparsityWarning", "Training", "fit"]
 
-ACTIVE_NATS = 0.01  # a unit is active when its mean KL exceeds this
+ACTIVE_VARIANCE = 0.01  # a unit is active when the mean of q(z|x) varies by more than this over the rows
 _RETRIES = 5
 _BLOCK = 512
 _DECAYS: dict[str, Callable[[Training], Schedule]] = {
@@ -474,12 +473,15 @@ class Run:
         return total / len(items)
 
     def activity(self, items: Tensor) -> dict[str, float]:
-        """Active units (mean KL above .01 nats) and mean non-zeros a row of the code, on a few training rows."""
+        """Active units and mean non-zeros a row of the code, on a few training rows.
+
+        A unit is active when the variance over rows of the mean of q(z|x) exceeds .01 (Burda et al., 2016): a unit
+        that idles at its prior is not, nor is one that is shut for good, though its KL may not be small.
+        """
         with torch.no_grad(), _evaluating(self.model):
             x = self.prepare(self.rows.take(items))
             q = self.model.encode(x)
-            units = unit_divergence(q, self.model.prior(x, self.model.encode)).mean(-2)
-            counts = (units > ACTIVE_NATS).sum(-1), (q.mode != 0).sum(-1)
+            counts = (q.mean.var(-2, correction=0) > ACTIVE_VARIANCE).sum(-1), (q.mode != 0).sum(-1)
             active, nonzeros = torch.stack([c.float().mean() for c in counts]).tolist()
             return {"active_units": active, "nonzeros": nonzeros}
 
@@ -703,7 +705,7 @@ def _warn_about_sparsity(history: History, model: LatentModel) -> None:
         )
     elif active < 0.05 * n:
         warnings.warn(
-            f"only {active:g} of {n} units carry more than {ACTIVE_NATS} nats: the code has nearly collapsed. Try "
+            f"only {active:g} of {n} units differ between rows: the code has nearly collapsed. Try "
             "kl_warmup=0.2, free_bits=0.05, a smaller beta, more steps, or data with scale='auto'.",
             SparsityWarning,
             stacklevel=5,  # the user's call of fit

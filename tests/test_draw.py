@@ -162,7 +162,7 @@ def test_draws_are_functions_of_their_noise() -> None:
     assert Draw(Fixed(), hard=True)(normal(torch.ones(1, 2), torch.full((1, 2), 0.5))).tolist() == [[2.0, 2.0]]
     pixels = torch.distributions.Independent(torch.distributions.Bernoulli(logits=q.logits), 1)
     assert Draw(Fixed(), hard=True)(pixels).tolist() == [[1.0, 0.0]]
-    with pytest.raises(TypeError, match="Laplace; known: .*Normal.*register"):
+    with pytest.raises(TypeError, match=r"Laplace; known: .*Normal.*register"):
         Draw(Fixed(), hard=True)(torch.distributions.Laplace(torch.zeros(1), torch.ones(1)))
 
 
