@@ -26,6 +26,7 @@ from benchmarks.report import verdict, write_table
 from sparsevae.threads import cpu_quota
 
 Array = np.ndarray[Any, Any]
+SMOKE_STEPS = 1000
 
 
 def _data(quick: bool) -> sv.data.Dataset:
@@ -80,7 +81,7 @@ def run(device: torch.device, *, quick: bool) -> dict[str, Any]:
     data = _data(quick)
     smoke = data.name != "fashion-mnist"
     rows, held_out = np.asarray(data.X), np.asarray(data.X_test)
-    training = sv.Training(device=str(device), **({"steps": 300, "verbose": 0} if smoke else {}))
+    training = sv.Training(device=str(device), **({"steps": SMOKE_STEPS, "verbose": 0} if smoke else {}))
     with threadpool_limits(cpu_quota()), warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         warnings.simplefilter("ignore", sv.SparsityWarning)
@@ -111,16 +112,22 @@ def _compare(name: str, rows: Array, held_out: Array, est: sv.VSC, smoke: bool) 
     fast, slow = (statistics.median(r) for r in zip(*rates, strict=True))
     times = statistics.median(a / b for a, b in rates)
 
+    def line(
+        what: str, nonzeros: float, mse: float, fit_s: float | None = None, rate: float | None = None
+    ) -> list[str]:
+        cells = [what, f"{nonzeros:.2f}", f"{100 * nonzeros / units:.1f} %", f"{mse:.5f}"]
+        return cells + ["" if v is None else f"{v:.0f}" for v in (fit_s, rate)]
+
     table = [
-        ["VSC, defaults", f"{mean:.2f}", f"{100 * mean / units:.1f} %", f"{ours:.5f}", f"{seconds:.0f}", f"{fast:.0f}"],
-        ["dictionary, OMP, interpolated", f"{mean:.2f}", f"{100 * mean / units:.1f} %", f"{theirs:.5f}"]
-        + [f"{dictionary_seconds:.0f}", f"{slow:.0f}"],
-        [f"dictionary, OMP, k = {low}", f"{n_below:.2f}", f"{100 * n_below / units:.1f} %", f"{below:.5f}", "", ""],
-        [f"dictionary, OMP, k = {low + 1}", f"{n_above:.2f}", f"{100 * n_above / units:.1f} %", f"{above:.5f}", "", ""],
-        [f"PCA, {units} components", f"{units}", "100 %", f"{yardstick:.5f}", f"{pca_seconds:.0f}", ""],
+        line("VSC, defaults", mean, ours, seconds, fast),
+        line("dictionary, OMP, interpolated", mean, theirs, dictionary_seconds, slow),
+        line(f"dictionary, OMP, k = {low}", n_below, below),
+        line(f"dictionary, OMP, k = {low + 1}", n_above, above),
+        line(f"PCA, {units} components", units, yardstick, pca_seconds),
     ]
     head = ["code", "non-zeros a row", f"of {units} units", "error a pixel", "fit, s", "encoded rows/s"]
-    write_table(f"{name}, test images, {cpu_quota()} CPU threads, VSC on {est.training.device}", head, table)
+    where = "" if est.training.device == "cpu" else f", VSC on {est.training.device}"
+    write_table(f"{name}, test images, {cpu_quota()} CPU threads{where}", head, table)
     lower = "VSC" if ours < theirs else "the dictionary with OMP"
     print(f"At equal mean non-zeros {lower} has the lower error: VSC {ours:.5f}, dictionary {theirs:.5f}.")
     result = {

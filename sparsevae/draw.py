@@ -100,7 +100,7 @@ class Fresh:
 
 
 def _uniform_(out: Tensor, generator: torch.Generator) -> Tensor:
-    return out.uniform_(generator=generator).clamp_(_TINY, 1 - 2.0**-24)
+    return out.uniform_(_TINY, 1, generator=generator)
 
 
 class Tape:

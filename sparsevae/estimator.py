@@ -211,6 +211,7 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
     def _start(self, X: Any) -> None:
         """Settle scaling and likelihood by the data, and build the networks."""
         settings = self._training()
+        _check_resolution(X)
         rows = place(X, torch.device("cpu"), resident=False)
         data = stats(rows)
         self.scaling_ = scalings.choose(self.scale, data, X.dtype)
@@ -570,6 +571,20 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
             except RuntimeError as error:
                 raise storage.StorageError(f"the stored weights do not fit this model: {error}") from None
         return self
+
+
+def _check_resolution(X: Any) -> None:
+    """Refuse columns that vary by less than float32 resolves at their size, such as time stamps in seconds."""
+    if scipy.sparse.issparse(X) or X.dtype.itemsize <= 4:
+        return
+    low, high = X.min(axis=0), X.max(axis=0)
+    lost = np.flatnonzero((high > low) & (high - low < 1e-5 * np.maximum(np.abs(low), np.abs(high))))
+    if len(lost):
+        j = int(lost[0])
+        raise ValueError(
+            f"column {j} of X runs from {low[j]:.10g} to {high[j]:.10g}: too little for its size to survive float32. "
+            "Subtract an offset first, for instance with sklearn.preprocessing.StandardScaler in a Pipeline."
+        )
 
 
 def load(

@@ -291,7 +291,8 @@ class Run:
         return loss, torch.stack([v.detach() for v in (loss, *terms.values())])
 
     def _eager(self) -> None:
-        self.adam.zero_grad(set_to_none=True)
+        for p in self.parameters:
+            p.grad = None
         loss, terms = self._loss()
         loss.sum().backward()
         if self.training.clip_norm is not None:
@@ -641,6 +642,7 @@ def _loop(
         if term := run.broken():
             good = _roll_back(run, good, term, progress)
             continue
+        run.retries = 0  # retries count what fails again and again, not what a long run meets now and then
         row: dict[str, Any] = {"step": run.step, "epoch": run.step * run.order.size / len(run.order.items)}
         row |= run.read_sums() | run.activity(watched)
         if len(held_out):

@@ -438,3 +438,10 @@ def test_every_row_has_the_same_treatment_whatever_its_block(monkeypatch: pytest
             assert torch.get_num_threads() == 1
         else:
             pytest.fail("3.0 is no pixel")
+
+
+def test_columns_that_float32_cannot_resolve_are_refused() -> None:
+    seconds = 1.7e9 + np.random.default_rng(0).random((50, 1)) * 100
+    table = np.hstack([np.random.default_rng(1).random((50, 3)), seconds])
+    with pytest.raises(ValueError, match=r"column 3 of X runs from 17000000.*StandardScaler"):
+        sv.VSC(4, training=sv.Training(steps=5, verbose=0)).fit(table)

@@ -164,6 +164,15 @@ if __name__ == "__main__":
 # The tests.
 
 
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """Tiny matrices on shared cores: a second thread only waits."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
 @pytest.fixture(scope="module")
 def server() -> Iterator[Any]:
     environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
@@ -327,8 +336,6 @@ def test_resume_where_there_is_nothing_is_a_first_run(server: Any, uninterrupted
 @pytest.fixture
 def half_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A run folder whose run was stopped at step 30."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
     advance = Run.advance
 
     def stop(self: Run) -> None:
@@ -340,8 +347,7 @@ def half_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         patched.setattr(Run, "advance", stop)
         with pytest.raises(SystemExit):
             estimator(tmp_path / "run").fit(data())
-    yield tmp_path / "run"
-    torch.set_num_threads(before)
+    return tmp_path / "run"
 
 
 def listing(folder: Path) -> dict[str, bytes]:
@@ -423,7 +429,6 @@ def test_after_an_interruption_the_history_goes_on_in_one_piece(half_run: Path) 
 
 def test_early_stopping_survives_an_interruption(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The best weights and the patience spent are part of the checkpoint."""
-    torch.set_num_threads(1)
     losses = {5: 4.0, 10: 1.0, 15: 2.0, 20: 3.0, 25: 3.0, 30: 2.5, 35: 0.5}
     monkeypatch.setattr(Run, "validate", lambda self, items: losses[self.step])
     whole = estimator(tmp_path / "whole", patience=4).fit(data())

@@ -39,7 +39,7 @@ class VSC(SparseCoder):
     --------
     >>> import sparsevae as sv
     >>> X = sv.data.load("digits").X
-    >>> est = sv.VSC(32, alpha=0.1, training=sv.Training(steps=30, verbose=0)).fit(X)
+    >>> est = sv.VSC(32, alpha=0.1, training=sv.Training(steps=100, kl_warmup=0.9, verbose=0)).fit(X)
     >>> Z = est.transform(X, max_active=5)
     >>> Z.format, bool(Z.count_nonzero(axis=1).max() <= 5)
     ('csr', True)

@@ -1,0 +1,67 @@
+"""The benchmarks run, on tiny inputs, and say what they should; their numbers are for `make bench`."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from benchmarks import __main__ as command
+from benchmarks import coding, peers, report, speed
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> np.ndarray:
+    """Small networks, and images that need no file."""
+    monkeypatch.setattr(speed, "HIDDEN", 8)
+    monkeypatch.setattr(speed, "UNITS", 4)
+    monkeypatch.delenv("SPARSEVAE_DATA", raising=False)
+    return speed.images(300)[0]
+
+
+def test_the_peer_is_the_same_model(small: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert speed.same_model(small, 20, CPU) < 1e-5
+    monkeypatch.setattr(peers, "FLOOR", 0.5)
+    with pytest.raises(AssertionError, match="not the same model"):
+        speed.same_model(small, 20, CPU)
+
+
+def test_a_race_times_every_contender(
+    small: np.ndarray, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(peers, "has_pythae", lambda: False)
+    field = speed.contenders(small, CPU)
+    assert {"ours", "ours, compiled", "peer: DataLoader, 2 workers, Adam"} <= set(field)
+    assert not any("pythae" in name for name in field)
+    del field["peer: DataLoader, 2 workers, Adam"]  # compilers and worker processes take too long for a test
+    field["ours, compiled"] = field["ours"]
+    times = speed.race(field, 20, 2, 2, 5, CPU)
+    assert all(len(ms) == 2 and min(ms) > 0 for ms in times.values())
+    times["ours, compiled"] = [1.0, 1.0]
+    times["peer: DataLoader, 0 workers, Adam"] = [1.4, 1.4]
+    judged = speed.judge(field, times, 20, CPU)
+    assert judged["peer"] == "peer: DataLoader, 0 workers, Adam"
+    assert judged["verdicts"][1]["verdict"] == "missed"
+    assert "measured 1.4: missed" in capsys.readouterr().out
+
+
+def test_verdicts_are_plain(capsys: pytest.CaptureFixture[str]) -> None:
+    assert report.verdict("speed", 1.2, 1.3)["verdict"] == "met"
+    assert report.verdict("time", 180, 190, at_most=True, unit=" s")["verdict"] == "missed"
+    assert "<= 180 s; measured 190 s: missed" in capsys.readouterr().out
+
+
+def test_the_command_writes_its_numbers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "sub" / "numbers.json"
+    monkeypatch.setattr(coding, "SMOKE_STEPS", 50)
+    command.main(["--quick", "--only", "coding", "--device", "cpu", "--out", str(out)])
+    found = json.loads(out.read_text())
+    assert found["coding"]["data"] == "digits"
+    assert found["coding"]["smoke"]
+    assert {"nonzeros", "mse", "rows_per_s"} <= set(found["coding"]["vsc"])
+    assert "no target applies" in capsys.readouterr().out
