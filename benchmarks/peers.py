@@ -29,7 +29,7 @@ FLOOR = 0.03  # least variance of the likelihood, for ours and for the peer
 
 
 class Clock:
-    """Reads the time at step `first` and every BLOCK steps (or at once) until `last`; waits for the device each time."""
+    """Reads the time at step `first`, every BLOCK steps from there, and at `last`; waits for the device each time."""
 
     def __init__(self, first: int, last: int, device: torch.device) -> None:
         self.first, self.last, self.device = first, last, device

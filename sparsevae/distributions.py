@@ -19,7 +19,7 @@ from torch.nn.functional import logsigmoid, softplus
 
 from sparsevae.gradients import Gate, ScaledSigmoid, switch
 
-__all__ = ["SpikeSlab", "bernoulli_kl", "divergence", "logit", "normal", "normal_kl", "unit_divergence"]
+__all__ = ["SpikeSlab", "bernoulli_kl", "divergence", "logit", "normal", "normal_kl", "spike_slab_kl", "unit_divergence"]
 
 _HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
 _Shape = torch.Size | list[int] | tuple[int, ...]
@@ -189,42 +189,6 @@ def _plogp(a: Tensor) -> Tensor:
     return torch.where(p == 0, 0.0, p * logsigmoid(torch.where(p == 0, 0.0, a)))
 
 
-class _BernoulliKL(torch.autograd.Function):
-    """The value by a form that is exact for any logits, infinite ones included; the gradient by hand.
-
-    By symmetry let a >= 0 (else negate both). Then KL = log s(a) - log s(b) - s(-a) (a - b), where the last product
-    is 0 once s(-a) is, so that 0 * inf is never formed and alpha = 1 needs no log(1 - alpha). The gradients are
-    p (1 - p) (a - b) and s(b) - p. Autograd's own way through this takes twice the time of a step's other terms.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, a: Tensor, b: Tensor) -> Tensor:
-        ctx.save_for_backward(a, b)
-        b, a = torch.where(a < 0, -b, b), a.abs()
-        off = torch.sigmoid(-a)
-        kl = logsigmoid(a) - logsigmoid(b) - torch.where(off == 0, 0.0, off * (a - b))
-        return torch.where(b == -torch.inf, torch.inf, kl)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None]:
-        a, b = ctx.saved_tensors
-        p = torch.sigmoid(a)
-        grad_a = grad_b = None
-        if ctx.needs_input_grad[0]:
-            slope = p * torch.sigmoid(-a)
-            grad_a = (grad * torch.where(slope == 0, 0.0, slope * (a - b))).sum_to_size(a.shape)
-        if ctx.needs_input_grad[1]:
-            grad_b = (grad * (torch.sigmoid(b) - p)).sum_to_size(b.shape)
-        return grad_a, grad_b
-
-
-def bernoulli_kl(a: Tensor, b: Tensor) -> Tensor:
-    """KL(Bernoulli(sigmoid a) || Bernoulli(sigmoid b)) from logits, elementwise; once differentiable."""
-    kl: Tensor = _BernoulliKL.apply(a, b)  # type: ignore[no-untyped-call]
-    return kl
-
-
 def normal_kl(loc_q: Tensor, scale_q: Tensor, loc_p: Tensor, scale_p: Tensor) -> Tensor:
     """KL of two Gaussians, elementwise: log(s_p/s_q) + (s_q^2 + (m_q - m_p)^2) / (2 s_p^2) - 1/2."""
     ratio, shift = scale_q / scale_p, (loc_q - loc_p) / scale_p
@@ -232,10 +196,12 @@ def normal_kl(loc_q: Tensor, scale_q: Tensor, loc_p: Tensor, scale_p: Tensor) ->
 
 
 class _SpikeSlabKL(torch.autograd.Function):
-    """p_q normal_kl + bernoulli_kl in one pass, with its gradient by hand: half the time of the two on their own.
+    """p_q KL(slab_q || slab_p) + KL_B(p_q; p_p) per unit, in one pass and with its gradient by hand.
 
-    With softplus f, KL = p_q (slab + a - b) + f(b) - f(a). Logits are held within +-1024, beyond which
-    gates are certain in every precision, so that 0 * inf is never formed; a prior certain where q is not gives +inf.
+    With softplus f the value is p_q (slab + a - b) + f(b) - f(a), slab the KL of the Gaussians. Logits are held
+    within +-1024, beyond which gates are certain in every precision, so that inf - inf is never formed; a prior that is
+    certain where q is not gives +inf, and a slab that is never drawn costs nothing. Gradients: p_q (1 - p_q) (slab +
+    a - b) for a, p_q times the Gaussians' for the slab, sigmoid(b) - p_q for b.
     """
 
     @staticmethod
@@ -243,7 +209,7 @@ class _SpikeSlabKL(torch.autograd.Function):
         ratio, shift, on, off = scale / scale_p, (loc - loc_p) / scale_p, torch.sigmoid(a), torch.sigmoid(-a)
         near, prior = a.clamp(-1024.0, 1024.0), b.clamp(-1024.0, 1024.0)
         square = torch.addcmul(ratio * ratio, shift, shift)
-        slope = (0.5 * (square - 1)).sub_(ratio.log()).add_(near - prior)
+        slope = (0.5 * (square - 1) - ratio.log() + (near - prior)).masked_fill_(on == 0, 0.0)
         ctx.save_for_backward(on, off, slope, ratio, shift, square, b, scale_p)
         ctx.shapes = [t.shape for t in (a, loc, scale, b, loc_p, scale_p)]
         kl = (on * slope).add_(softplus(prior) - softplus(near))
@@ -268,6 +234,20 @@ class _SpikeSlabKL(torch.autograd.Function):
         return tuple(None if g is None else g.sum_to_size(n) for g, n in zip(found, ctx.shapes, strict=True))
 
 
+def spike_slab_kl(
+    logits_q: Tensor, loc_q: Tensor, scale_q: Tensor, logits_p: Tensor, loc_p: Tensor, scale_p: Tensor
+) -> Tensor:
+    """KL of two spike-and-slabs, elementwise: ICLR equations 9 and 23 with erratum 2; UAI equation 9, erratum 1."""
+    kl: Tensor = _SpikeSlabKL.apply(logits_q, loc_q, scale_q, logits_p, loc_p, scale_p)  # type: ignore[no-untyped-call]
+    return kl
+
+
+def bernoulli_kl(a: Tensor, b: Tensor) -> Tensor:
+    """KL(Bernoulli(sigmoid a) || Bernoulli(sigmoid b)) from logits, elementwise: two gates with the same slab."""
+    zero, one = a.new_zeros(()), a.new_ones(())
+    return spike_slab_kl(a, zero, one, b, zero, one)
+
+
 UnitKL = Callable[[Any, Any], Tensor]
 _UNIT_KL: dict[tuple[type[Distribution], type[Distribution]], UnitKL] = {}
 
@@ -289,9 +269,7 @@ def _normal_normal(q: Normal, p: Normal) -> Tensor:
 
 @_pair(SpikeSlab, SpikeSlab)
 def _spike_slab(q: SpikeSlab, p: SpikeSlab) -> Tensor:
-    """p_q KL(slab_q || slab_p) + KL_B(p_q; p_p): ICLR equations 9 and 23 with erratum 2; UAI equation 9, erratum 1."""
-    kl: Tensor = _SpikeSlabKL.apply(q.logits, q.loc, q.scale, p.logits, p.loc, p.scale)  # type: ignore[no-untyped-call]
-    return kl
+    return spike_slab_kl(q.logits, q.loc, q.scale, p.logits, p.loc, p.scale)
 
 
 @register_kl(SpikeSlab, SpikeSlab)

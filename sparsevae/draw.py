@@ -132,13 +132,19 @@ class Tape:
         if self._normal == len(self.normals):
             self.normals.append(torch.zeros_like(like, requires_grad=False))
         self._normal += 1
-        return self.normals[self._normal - 1]
+        return _recorded(self.normals[self._normal - 1], like)
 
     def uniform(self, like: Tensor) -> Tensor:
         if self._uniform == len(self.uniforms):
             self.uniforms.append(torch.full_like(like, 0.5, requires_grad=False))
         self._uniform += 1
-        return self.uniforms[self._uniform - 1]
+        return _recorded(self.uniforms[self._uniform - 1], like)
+
+
+def _recorded(buffer: Tensor, like: Tensor) -> Tensor:
+    if buffer.shape != like.shape:
+        raise ValueError(f"the tape recorded noise of shape {tuple(buffer.shape)}, now asked for {tuple(like.shape)}.")
+    return buffer
 
 
 _MULTIPLIERS = (-49064778989728563, -4265267296055464877, -7723592293110705685)  # odd 64-bit mixing constants

@@ -16,7 +16,10 @@ Encode = Callable[[Tensor], Distribution]
 
 
 class Prior(nn.Module):
-    """p(z), shape (J,) or (*members, 1, J), broadcast against q(z|x) of shape (*members, B, J)."""
+    """p(z), shape (J,) or (*members, 1, J), broadcast against q(z|x) of shape (*members, B, J).
+
+    `law` is what samples are drawn from; `forward` what q(z|x) is measured against, the same unless it depends on x.
+    """
 
     loc: Tensor
     scale: Tensor
@@ -26,14 +29,17 @@ class Prior(nn.Module):
         self.register_buffer("loc", torch.zeros(n_components), persistent=False)
         self.register_buffer("scale", torch.ones(n_components), persistent=False)
 
-    def forward(self, x: Tensor, encode: Encode) -> Distribution:
+    def law(self) -> Distribution:
         raise NotImplementedError
+
+    def forward(self, x: Tensor, encode: Encode) -> Distribution:
+        return self.law()
 
 
 class StandardNormal(Prior):
     """N(0, 1) for every unit."""
 
-    def forward(self, x: Tensor, encode: Encode) -> Distribution:
+    def law(self) -> Distribution:
         return normal(self.loc, self.scale)
 
 
@@ -53,5 +59,5 @@ class FixedSpikeSlab(Prior):
             logits = torch.full((n_components,), logit(alpha))
         self.register_buffer("logits", logits.contiguous(), persistent=False)
 
-    def forward(self, x: Tensor, encode: Encode) -> Distribution:
+    def law(self) -> Distribution:
         return SpikeSlab(self.logits, self.loc, self.scale, validate_args=False)
