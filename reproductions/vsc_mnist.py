@@ -38,7 +38,7 @@ def run(seed: int, alpha: float, importance: int, rows: int, **overrides: Any) -
     """Train one seed and measure it on the stored test set."""
     data = sv.data.load("mnist")
     assert data.X_test is not None
-    test = 255 * sv.data.binarise(data.X_test, seed=0)[:rows]  # 0 and 255: the units of data.X
+    test = sv.data.binarise(data.X_test, seed=0)[:rows]
     training = sv.Training(**(SETTINGS | overrides), seed=seed, verbose=1)
     est = sv.VSC(200, alpha=alpha, hidden=(512, 512), training=training)
     began = time.perf_counter()

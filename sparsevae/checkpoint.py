@@ -40,13 +40,13 @@ class RunFolder:
     def open(self, resume: bool) -> tuple[State, State, list[dict[str, Any]]] | None:
         """The saved (state, roll-back state, history), or None where a run begins."""
         self.path.mkdir(parents=True, exist_ok=True)
-        if not self.checkpoint.exists():
-            self.history.unlink(missing_ok=True)
-            return None
-        if not resume:
+        if not resume and (self.checkpoint.exists() or self.history.exists()):
             raise FileExistsError(
                 f"{self.path} already holds a run. Continue it with resume=True (--resume), or choose another folder."
             )
+        if not self.checkpoint.exists():  # it ended before its first checkpoint, or never began
+            self.history.unlink(missing_ok=True)
+            return None
         tensors, meta = storage.load_state(self.checkpoint)
         self._same_run(meta["signature"])
         state = State(_part(tensors, "now."), meta["now"])

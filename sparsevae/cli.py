@@ -48,8 +48,7 @@ def main(args: Sequence[str] | None = None) -> int:
         except Exception as error:
             if debug or not _is_mistake(error):
                 raise
-            lines = str(error).strip().splitlines() or [type(error).__name__]
-            _say(f"error: {lines[0]}")
+            _say(f"error: {' '.join(str(error).split()) or type(error).__name__}")
             return 1
     return 0
 
@@ -355,7 +354,8 @@ def _fit(
             _say(f"interrupted; saved in {out}: continue with the same command and --resume.")
         raise typer.Exit(130 if isinstance(stop, KeyboardInterrupt) else 143) from None
     est.save(out)
-    name, last = type(est).__name__, {k: v for k, v in est.history_[-1].items() if k not in ("step", "epoch")}
+    final = est.history_[-1] if est.history_ else {}
+    name, last = type(est).__name__, {k: v for k, v in final.items() if k not in ("step", "epoch")}
     if as_json:
         about = {"model": name, "out": str(out), "rows": X.shape[0], "features": X.shape[1]}
         return _print_json({**about, "likelihood": est.likelihood_, "steps": est.n_steps_, "final": last})
@@ -534,7 +534,9 @@ def _report(r: Mapping[str, Any]) -> list[tuple[str, str, str]]:
 @app.command()
 def sample(
     folder: Folder,
-    out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="samples.npy, or samples.png for images.")],
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="A .npy file, or a .png for images.")] = Path(
+        "samples.npy"
+    ),
     n: Annotated[int, typer.Option("-n", min=1, metavar="N", help="How many.")] = 16,
     seed: Annotated[int, typer.Option(help="The same seed gives the same samples.")] = 0,
     noise: Annotated[bool, typer.Option("--noise", help="Draw x from p(x|z) instead of taking its mean.")] = False,

@@ -19,7 +19,16 @@ from torch.nn.functional import logsigmoid, softplus
 
 from sparsevae.gradients import Gate, ScaledSigmoid, switch
 
-__all__ = ["SpikeSlab", "bernoulli_kl", "divergence", "logit", "normal", "normal_kl", "spike_slab_kl", "unit_divergence"]
+__all__ = [
+    "SpikeSlab",
+    "bernoulli_kl",
+    "divergence",
+    "logit",
+    "normal",
+    "normal_kl",
+    "spike_slab_kl",
+    "unit_divergence",
+]
 
 _HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
 _Shape = torch.Size | list[int] | tuple[int, ...]

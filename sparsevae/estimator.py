@@ -6,11 +6,13 @@ A model is a subclass with a recipe: `posterior()`, `prior()`, `objective()` and
 from __future__ import annotations
 
 import copy
+import functools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, Self
+from typing import Annotated, Any, NamedTuple, Self, TypeVar, cast
 
 import numpy as np
 import scipy.sparse
@@ -41,6 +43,20 @@ __all__ = ["ImportanceBound", "SparseCoder", "load"]
 BLOCK = 512  # rows per pass, always: matrix products round differently for other shapes
 _LOST = (-math.inf, -math.inf, math.inf, 1.0)  # ELBO, importance bound, its error, effective samples
 Array = np.ndarray[Any, Any]
+
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def _inference(method: F) -> F:
+    """Run a method without gradients and within the CPU quota."""
+
+    @functools.wraps(method)
+    def quietly(*args: Any, **kwargs: Any) -> Any:
+        with threads(), torch.no_grad():
+            return method(*args, **kwargs)
+
+    return cast(F, quietly)
 
 
 class ImportanceBound(NamedTuple):
@@ -147,13 +163,23 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         )
         if X.dtype.kind not in "biuf":
             raise ValueError(f"X must hold numbers, got values of type {X.dtype}; convert them.")
-        if X.dtype.kind == "f":
-            self._check_finite(getattr(X, "data", X) if scipy.sparse.issparse(X) else X)
+        values: Any = getattr(X, "data", X) if scipy.sparse.issparse(X) else X
+        low, high = float(values.min(initial=0)), float(values.max(initial=0))
+        self._check_finite(low, high)
+        if not reset and 0 < high <= 1 and self._divides_by_255():
+            warnings.warn(
+                f"this model was fitted on 8-bit values, 0 to 255, and now sees at most {high:g}: were the new rows "
+                "scaled already, or binarised to 0 and 1? It divides by 255 itself.",
+                UserWarning,
+                stacklevel=4,
+            )
         return X
 
-    def _check_finite(self, values: Any) -> None:
-        """No NaN, no infinity, nothing beyond float32; without a copy of the data."""
-        low, high = float(values.min(initial=0)), float(values.max(initial=0))
+    def _divides_by_255(self) -> bool:
+        return isinstance(self.scaling_, scalings.Affine) and bool((self.scaling_.scale == 255).all())
+
+    def _check_finite(self, low: float, high: float) -> None:
+        """No NaN, no infinity, nothing beyond float32, by the data's extremes."""
         if math.isnan(low) or math.isnan(high):
             raise ValueError(
                 f"Input X contains NaN. {type(self).__name__} does not accept missing values: drop those rows or "
@@ -213,16 +239,17 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         settings = self._training()
         _check_resolution(X)
         rows = place(X, torch.device("cpu"), resident=False)
-        data = stats(rows)
+        with threads(1):  # sums depend on how many threads share them, and a resumed run must find the same scaling
+            data = stats(rows)
         self.scaling_ = scalings.choose(self.scale, data, X.dtype)
         self.likelihood_ = self._choose_likelihood(data)
         self.fingerprint_ = fingerprint(rows)
         self.n_steps_ = 0
         self.history_ = History()
         self._moments: dict[str, Tensor] | None = None
-        device, model = settings.torch_device(), self._build(self.n_features_in_)
+        weights = torch.Generator().manual_seed(mix(settings.seed, 0))
+        device, model = settings.torch_device(), self._build(self.n_features_in_, weights)
         self._check_support(model.likelihood, data)
-        initialise(model, torch.Generator().manual_seed(mix(settings.seed, 0)))
         self.model_ = model
         self.to(device)
 
@@ -248,25 +275,35 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
             ends = self.scaling_(torch.tensor([[low], [high]]))
             low, high = float(ends.min()), float(ends.max())
         else:
-            low, high = max(low, -1.0), min(high, 1.0)
+            reach = math.sqrt(self.n_features_in_)  # of one value in a normalised row
+            low, high = -reach if low < 0 else 0.0, reach
         problem = likelihood.check(low, high)
         if problem is None and self._training().binarise and (self.likelihood_ != "bernoulli" or low < 0 or high > 1):
             problem = f"training.binarise needs likelihood='bernoulli' and values in [0, 1], got {low:g} to {high:g}"
         if problem:
             raise ValueError(f"{problem} after scale={self.scale!r}. Rescale X, or use likelihood='gaussian'.")
 
-    def _build(self, n_features: int) -> LatentModel:
+    def _build(self, n_features: int, weights: torch.Generator) -> LatentModel:
         n, posterior = int(self.n_components), self.posterior()
         likelihood = families.likelihood(self.likelihood_, variance_floor=self.variance_floor, variance=self.variance)
         hidden = tuple(int(h) for h in self.hidden)
-        encoder = self._network("encoder", self.encoder, (n_features, *hidden), posterior.width(n))
-        decoder = self._network("decoder", self.decoder, (n, *hidden[::-1]), likelihood.width(n_features))
+        encoder = self._network("encoder", self.encoder, (n_features, *hidden), posterior.width(n), weights)
+        decoder = self._network("decoder", self.decoder, (n, *hidden[::-1]), likelihood.width(n_features), weights)
         return LatentModel(encoder, posterior, decoder, likelihood, self.prior())
 
-    def _network(self, name: str, own: nn.Module | None, sizes: Sequence[int], n_out: int) -> nn.Module:
-        """A body, the user's own or an mlp, and a linear head."""
+    def _network(
+        self, name: str, own: nn.Module | None, sizes: Sequence[int], n_out: int, weights: torch.Generator
+    ) -> nn.Module:
+        """A body, the user's own (with its weights) or an mlp, and a linear head."""
         if own is None:
-            return mlp([*sizes, n_out])
+            network = mlp([*sizes, n_out])
+            initialise(network, weights)
+            return network
+        if any(isinstance(m, nn.modules.dropout._DropoutNd) for m in own.modules()):
+            raise ValueError(
+                f"{name} holds a Dropout layer, whose noise comes from torch's global random state: a run could be "
+                "neither repeated nor resumed. Leave it out; the noise of z regularises already."
+            )
         body = copy.deepcopy(own).cpu().eval()
         with torch.no_grad():
             try:
@@ -276,7 +313,9 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         if not isinstance(out, Tensor) or out.dim() != 2 or len(out) != 2:
             shape = tuple(out.shape) if isinstance(out, Tensor) else type(out).__name__
             raise ValueError(f"{name} must map (B, {sizes[0]}) to (B, width); for B = 2 it gave {shape}.")
-        return nn.Sequential(body, Linear(out.shape[1], n_out))
+        head = Linear(out.shape[1], n_out)
+        initialise(head, weights)
+        return nn.Sequential(body, head)
 
     def _train(
         self, X: Any, settings: Training, plan: Mapping[str, Schedule], moments: dict[str, Tensor] | None
@@ -311,13 +350,14 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         settings = encode(self._training().get_params(), "training")["dict"]
         for free in ("folder", "resume", "verbose", "checkpoint_every"):
             del settings[free]
-        own = {k: f"{type(getattr(self, k)).__name__}" for k in ("encoder", "decoder")}
+        own = {k: str(getattr(self, k)) for k in ("encoder", "decoder")}
         return {
             "model": type(self).__name__,
             **self._constructor(),
             **own,
             **settings,
             "data": self.fingerprint_,
+            "scaling": [type(self.scaling_).__name__, self.scaling_.log_det],
         }
 
     # -- codes --------------------------------------------------------------------------------------------------
@@ -336,11 +376,11 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         """Scaled rows in blocks of 512, the last one padded: (512, D) and how many of them count."""
         rows = place(X, self._device(), resident=False)
         n = rows.shape[0]
-        with threads(), torch.no_grad():
-            for start in range(0, n, BLOCK):
-                index = torch.arange(start, start + BLOCK, device=rows.device).clamp_max(n - 1)
-                yield self.scaling_(rows.take(index)), min(BLOCK, n - start)
+        for start in range(0, n, BLOCK):
+            index = torch.arange(start, start + BLOCK, device=rows.device).clamp_max(n - 1)
+            yield self.scaling_(rows.take(index)), min(BLOCK, n - start)
 
+    @_inference
     def transform(self, X: Any, *, max_active: int | None = None) -> Any:
         """The code of every row: the mode of q(z|x), deterministic.
 
@@ -349,15 +389,15 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         """
         check_is_fitted(self)
         X = self._read(X, reset=False)
-        if max_active is not None and not (isinstance(max_active, (int, np.integer)) and max_active > 0):
-            raise ValueError(f"max_active must be an integer above 0, got {max_active!r}.")
+        if max_active is not None:
+            check_number("max_active", max_active, "an integer above 0", lambda k: k > 0, whole=True)
         codes = (self._code(self.model_.encode(x), max_active)[:n].cpu().numpy() for x, n in self._blocks(X))
         if not self._sparse() or self._wants_frame():
             return np.concatenate(list(codes))
         return scipy.sparse.vstack([scipy.sparse.csr_matrix(c) for c in codes], format="csr")
 
     def _sparse(self) -> bool:
-        return isinstance(self.model_.prior(self.model_.prior.loc, self.model_.encode), SpikeSlab)
+        return isinstance(self.model_.prior.law(), SpikeSlab)
 
     def _wants_frame(self) -> bool:
         """set_output, or scikit-learn's own configuration, asked for a DataFrame, which has no sparse form."""
@@ -370,9 +410,10 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
             return z
         if not isinstance(q, SpikeSlab):
             raise ValueError(f"max_active needs a code with gates; {type(self).__name__} codes are dense. Use VSC.")
-        keep = torch.zeros_like(z).scatter_(-1, q.logits.topk(max_active, dim=-1).indices, 1.0)
-        return z * keep
+        keep = torch.zeros_like(z, dtype=torch.bool).scatter_(-1, q.logits.topk(max_active, dim=-1).indices, True)
+        return torch.where(keep, z, 0.0)
 
+    @_inference
     def inverse_transform(self, Z: Any) -> Array:
         """Decode: the mean of p(x|z) for every code, in X's own units."""
         check_is_fitted(self)
@@ -381,21 +422,20 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
             raise ValueError(f"codes have {self._n_features_out} columns, one per unit; got {Z.shape[1]}.")
         rows = place(Z, self._device(), resident=False)
         out = []
-        with threads(), torch.no_grad():
-            for start in range(0, Z.shape[0], BLOCK):
-                index = torch.arange(start, start + BLOCK, device=rows.device).clamp_max(Z.shape[0] - 1)
-                mean = self.scaling_.inverse(self.model_.decode(rows.take(index)).mean)
-                out.append(mean[: Z.shape[0] - start].cpu().numpy())
+        for start in range(0, Z.shape[0], BLOCK):
+            index = torch.arange(start, start + BLOCK, device=rows.device).clamp_max(Z.shape[0] - 1)
+            mean = self.scaling_.inverse(self.model_.decode(rows.take(index)).mean)
+            out.append(mean[: Z.shape[0] - start].cpu().numpy())
         return np.concatenate(out)
 
     # -- scores -------------------------------------------------------------------------------------------------
 
+    @_inference
     def _bounds(self, X: Any, n_samples: int) -> Bounds:
         """Bounds of every row, in nats of X's own units where the likelihood is a density."""
         check_is_fitted(self)
         X = self._read(X, reset=False)
-        if not (isinstance(n_samples, (int, np.integer)) and n_samples > 0):
-            raise ValueError(f"n_samples must be an integer above 0, got {n_samples!r}.")
+        check_number("n_samples", n_samples, "an integer above 0", lambda k: k > 0, whole=True)
         seed = mix(self._training().seed, 4)
         parts = []
         for x, n in self._blocks(X):
@@ -406,13 +446,14 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         out = Bounds(*(torch.cat(v) for v in zip(*parts, strict=True)))
         # Rows so far out that float32 overflows: minus infinity is a true bound too, NaN is nothing.
         out = Bounds(*(v.nan_to_num(nan, torch.inf, -torch.inf) for v, nan in zip(out, _LOST, strict=True)))
-        log_det = 0.0 if self.model_.likelihood.discrete else self.scaling_.log_det or 0.0
+        log_det = 0.0 if self.model_.likelihood.discrete else self.scaling_.log_det
         return out._replace(elbo=out.elbo + log_det, importance=out.importance + log_det)
 
+    @_inference
     def score_meaning(self, X: Any) -> str:
         """What a score of X is: 'bound' (on log p(x)), 'cross-entropy' (grey pixels) or 'normalised-row density'."""
         check_is_fitted(self)
-        if self.scaling_.log_det is None:
+        if not self.scaling_.reversible:
             return "normalised-row density"
         if self.model_.likelihood.discrete:
             binary = all(bool(((x == 0) | (x == 1)).all()) for x, _ in self._blocks(self._read(X, reset=False)))
@@ -443,6 +484,7 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         b = self._bounds(X, n_samples)
         return ImportanceBound(b.importance.numpy(), b.standard_error.numpy(), b.effective_samples.numpy())
 
+    @_inference
     def evaluate(self, X: Any, *, caps: Sequence[int] = ()) -> dict[str, Any]:
         """The numbers to judge a model by, on X: score (and what it is), sparsity, reconstruction, cost of caps.
 
@@ -451,6 +493,8 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         `mse` is per value in X's own units (of normalised rows for scale="unit-norm").
         """
         check_is_fitted(self)
+        for cap in caps:
+            check_number("a cap", cap, "an integer above 0", lambda k: k > 0, whole=True)
         given, X = X, self._read(X, reset=False)
         mode, drawn, expected, kl, n_rows = 0.0, 0.0, 0.0, 0.0, X.shape[0]
         means = []
@@ -461,26 +505,26 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
             z = Draw(PerRow(row_keys(x), mix(self._training().seed, 5)), hard=True)(q)
             mode += float((q.mode != 0)[:n].sum())
             drawn += float((z != 0)[:n].sum())
-            expected += float(q.p_on[:n].sum()) if isinstance(q, SpikeSlab) else float(n * self.n_components)
+            expected += float(q.p_on[:n].sum()) if isinstance(q, SpikeSlab) else float(n * self._n_features_out)
             kl += float(divergence(q, p)[:n].double().sum())
             means.append(q.mean[:n])
             target = self.scaling_.inverse(x)
-            for cap in errors:
-                mean = self.scaling_.inverse(self.model_.decode(self._code(q, cap)).mean)
-                errors[cap] += float((mean - target)[:n].double().square().sum())
+            for most in errors:
+                mean = self.scaling_.inverse(self.model_.decode(self._code(q, most)).mean)
+                errors[most] += float((mean - target)[:n].double().square().sum())
         values = n_rows * self.n_features_in_
         score = self.score_samples(given)
         return {
             "rows": n_rows,
             "score": float(score.mean()),
-            "score_standard_error": float(score.std() / math.sqrt(n_rows)),
+            "score_standard_error": float(score.std()) / math.sqrt(n_rows) if np.isfinite(score).all() else math.inf,
             "score_meaning": self.score_meaning(given),
             **self.model_.likelihood.describe(),
             "nonzeros_mode": mode / n_rows,
             "nonzeros_drawn": drawn / n_rows,
             "nonzeros_expected": expected / n_rows,
             "active_units": int((torch.cat(means).var(0, correction=0) > ACTIVE_VARIANCE).sum()),
-            "n_components": int(self.n_components),
+            "n_components": self._n_features_out,
             "kl": kl / n_rows,
             "mse": errors[None] / values,
             "caps": {int(cap): errors[cap] / values for cap in caps},
@@ -489,22 +533,22 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
     # -- samples ------------------------------------------------------------------------------------------------
 
     def _decode(self, z: Tensor, draw: Draw, noise: bool) -> Array:
-        with threads(), torch.no_grad():
-            p = self.model_.decode(z)
-            return self.scaling_.inverse(draw(p) if noise else p.mean).cpu().numpy()
+        p = self.model_.decode(z)
+        return self.scaling_.inverse(draw(p) if noise else p.mean).cpu().numpy()
 
     def _fresh(self, seed: int) -> Draw:
         check_number("seed", seed, "an integer", lambda s: True, whole=True)
         return Draw(Fresh(torch.Generator(self._device()).manual_seed(mix(seed, 6))), hard=True)
 
+    @_inference
     def sample(self, n: int = 1, *, seed: int = 0, noise: bool = False) -> Array:
         """Ancestral samples: z from the prior, then the mean of p(x|z), or a draw from it with `noise`. (n, D)"""
         check_is_fitted(self)
         check_number("n", n, "an integer, 0 or above", lambda n: n >= 0, whole=True)
         draw = self._fresh(seed)
-        p = self.model_.prior(self.model_.prior.loc, self.model_.encode)
-        return self._decode(draw(p.expand((n,))), draw, noise)
+        return self._decode(draw(self.model_.prior.law().expand((n,))), draw, noise)
 
+    @_inference
     def sample_like(self, X: Any, n: int = 1, *, seed: int = 0, noise: bool = False) -> Array:
         """Samples within one item's active sub-space: units on in its code are redrawn from their slab prior.
 
@@ -517,10 +561,9 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
             raise ValueError(f"sample_like needs one row, got {X.shape[0]}; pass X[:1].")
         x, _ = next(self._blocks(X))
         draw = self._fresh(seed)
-        with torch.no_grad():
-            on = self.model_.encode(x).mode[:1] != 0
-            prior = self.model_.prior
-            z = prior.loc + prior.scale * draw.noise.normal(on.float().expand(n, -1).clone())
+        on = self.model_.encode(x).mode[:1] != 0
+        prior = self.model_.prior
+        z = prior.loc + prior.scale * draw.noise.normal(on.float().expand(n, -1).clone())
         return self._decode(torch.where(on, z, 0.0), draw, noise)
 
     # -- save ---------------------------------------------------------------------------------------------------
@@ -562,8 +605,8 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         self.likelihood_, self.fingerprint_ = meta["likelihood"], meta["data_fingerprint"]
         self.n_steps_, self.history_ = meta["n_steps"], History.from_columns(meta["history"])
         affine = scalings.Affine(torch.zeros(n_features), torch.ones(n_features))
-        self.scaling_ = affine if meta["scaling"] == "Affine" else scalings.UnitNorm()
-        self.model_ = self._build(n_features).eval()
+        self.scaling_ = affine if meta["scaling"] == "Affine" else scalings.UnitNorm(n_features)
+        self.model_ = self._build(n_features, torch.Generator()).eval()
         for part, module in (("model.", self.model_), ("scaling.", self.scaling_)):
             state = {k.removeprefix(part): v for k, v in tensors.items() if k.startswith(part)}
             try:

@@ -15,6 +15,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 
 from sparsevae.estimator import SparseCoder
 
@@ -164,7 +165,8 @@ def view(est: SparseCoder, X: Any, *, image_shape: Sequence[int] | None = None, 
     index = np.linspace(0, n - 1, min(n, MAX_ROWS)).round().astype(int)
     picked = checked[index]
     rows = np.asarray(picked.toarray() if hasattr(picked, "toarray") else picked, dtype=np.float32)
-    blocks = [(est.scaling_.inverse(x)[:m], est.model_.encode(x).mode[:m]) for x, m in est._blocks(rows)]
+    with torch.no_grad():
+        blocks = [(est.scaling_.inverse(x)[:m], est.model_.encode(x).mode[:m]) for x, m in est._blocks(rows)]
     seen, codes = (np.concatenate([part.cpu().numpy() for part in parts]) for parts in zip(*blocks, strict=True))
     names = getattr(est, "feature_names_in_", None)
     return View(

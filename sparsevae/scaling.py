@@ -6,6 +6,9 @@ log p_X(x) = log p_U(u) - sum_j log scale_j for u = (x - shift)/scale.
 
 from __future__ import annotations
 
+import math
+from typing import ClassVar
+
 import numpy as np
 import torch
 from torch import Tensor, nn
@@ -19,9 +22,16 @@ SCALES = ("auto", "standard", "unit-norm", "none")
 
 
 class Scaling(nn.Module):
-    """u = forward(x); x = inverse(u); `log_det` is log |du/dx|, None where the map has no density."""
+    """u = forward(x); x = inverse(u); `log_det` is log |du/dx|.
 
-    log_det: float | None
+    A scaling that is not `reversible` forgets something of x: its log_det, and so every score, is that of what is left.
+    """
+
+    reversible: ClassVar[bool] = True
+
+    @property
+    def log_det(self) -> float:
+        raise NotImplementedError
 
     def forward(self, x: Tensor) -> Tensor:
         raise NotImplementedError
@@ -42,7 +52,7 @@ class Affine(Scaling):
         self.register_buffer("scale", scale.float())
 
     @property
-    def log_det(self) -> float:  # type: ignore[override]
+    def log_det(self) -> float:
         return -float(self.scale.double().log().sum())
 
     def forward(self, x: Tensor) -> Tensor:
@@ -53,27 +63,36 @@ class Affine(Scaling):
 
 
 class UnitNorm(Scaling):
-    """u = x / |x|, row by row (zero rows stay zero): the VSC papers' choice.
+    """u = sqrt(D) x / |x|, row by row (zero rows stay zero): the VSC papers' choice, at a size that networks like.
 
-    It forgets the row's length, so it cannot be undone, and a density of u is no density of x.
+    `inverse` returns rows of norm 1, and log_det is that of u against such a row r = x / |x|. The row's length is
+    forgotten, so a density of r is no density of x.
     """
 
-    log_det = None
+    reversible: ClassVar[bool] = False
+
+    def __init__(self, n_features: int) -> None:
+        super().__init__()
+        self.size = math.sqrt(n_features)
+
+    @property
+    def log_det(self) -> float:
+        return self.size**2 * math.log(self.size)
 
     def forward(self, x: Tensor) -> Tensor:
-        # By its largest value first: the squares of 1e20 or 1e-20 leave float32.
-        x = x / x.abs().amax(-1, keepdim=True).clamp_min(torch.finfo(x.dtype).tiny)
-        unit: Tensor = x / torch.linalg.vector_norm(x, dim=-1, keepdim=True).clamp_min(1e-12)
-        return unit
+        return self.size * self.inverse(x)
 
     def inverse(self, u: Tensor) -> Tensor:
-        return self.forward(u)
+        # By its largest value first: the squares of 1e20 or 1e-20 leave float32.
+        u = u / u.abs().amax(-1, keepdim=True).clamp_min(torch.finfo(u.dtype).tiny)
+        unit: Tensor = u / torch.linalg.vector_norm(u, dim=-1, keepdim=True).clamp_min(1e-12)
+        return unit
 
 
 def choose(name: str, data: Stats, dtype: np.dtype[np.generic]) -> Scaling:
     """The scaling of that name for these data.
 
-    "auto" leaves values in [0, 1] alone, divides 8-bit images by 255, and standardises everything else.
+    "auto" leaves values that fill [0, 1] alone, divides 8-bit images by 255, and standardises everything else.
     A standardised column has unit variance, or less where that keeps every training value within 10: a pixel that is
     lit once in 60,000 images is not blown up to 245. Constant columns are only centred.
     """
@@ -81,8 +100,8 @@ def choose(name: str, data: Stats, dtype: np.dtype[np.generic]) -> Scaling:
     if name not in SCALES:
         raise ValueError(f"scale must be one of {', '.join(SCALES)}; got {name!r}.")
     if name == "unit-norm":
-        return UnitNorm()
-    if name == "none" or (name == "auto" and data.low >= 0 and data.high <= 1):
+        return UnitNorm(len(data.mean))
+    if name == "none" or (name == "auto" and data.low >= 0 and 0.5 <= data.high <= 1):
         return Affine(*identity)
     if name == "auto" and dtype == np.uint8:
         return Affine(identity[0], 255 * identity[1])

@@ -87,9 +87,13 @@ class Training(BaseEstimator):
     device: Annotated[str, "auto, cpu, cuda or cuda:N."] = "auto"
     compile: Annotated[bool | None, "Compile the step; None compiles runs of 20,000 steps and more on CUDA."] = None
     tf32: Annotated[bool, "Let CUDA matrix products of the training step use TensorFloat-32."] = True
-    report_every: Annotated[int | None, "Steps between reports, checks and roll-back points; None: 100 a run."] = None
+    report_every: Annotated[
+        int | None, "Steps between reports, checks and roll-back points; None: 100 a run, at most 1,000 steps apart."
+    ] = None
     folder: Annotated[str | None, "Run folder for checkpoints and history.jsonl; None writes no file."] = None
-    checkpoint_every: Annotated[int, "Steps between checkpoints in the run folder."] = 1000
+    checkpoint_every: Annotated[
+        int, "Least steps between checkpoints in the run folder; they are written at reports."
+    ] = 1000
     resume: Annotated[bool, "Continue the run that the folder holds, if it holds one."] = False
     verbose: Annotated[int, "0 is silent; 1 shows progress on standard error."] = 1
 
@@ -269,6 +273,7 @@ class Run:
         self.best: dict[str, Tensor] = {}
         self.best_loss = math.inf
         self.waited = 0
+        self.stopped = False  # by patience, before the last step
         self._written: dict[str, float] = {}
         self._prime()
         self._run: Callable[[], None] = self._eager
@@ -420,6 +425,7 @@ class Run:
             "retries": self.retries,
             "best_loss": None if math.isinf(self.best_loss) else self.best_loss,
             "waited": self.waited,
+            "stopped": self.stopped,
             "threads": torch.get_num_threads(),
         }
         return State(tensors, meta)
@@ -435,7 +441,7 @@ class Run:
         self.step, self.reported = meta["step"], meta["reported"]
         self.rate_factor, self.retries = meta["rate_factor"], meta["retries"]
         self.best_loss = math.inf if meta["best_loss"] is None else meta["best_loss"]
-        self.waited = meta["waited"]
+        self.waited, self.stopped = meta["waited"], meta["stopped"]
 
     def broken(self) -> str | None:
         """A term that was not finite since the last report (or "weights"), None when all is well."""
@@ -603,7 +609,7 @@ def fit(
             if found:
                 run.load(found[0])
             good = found[1] if found else run.state()
-            if run.step < total:
+            if run.step < total and not run.stopped:
                 run.accelerate(progress.say)
             _loop(run, good, held_out, folder, history, progress, stop)
         finally:
@@ -633,9 +639,9 @@ def _loop(
     stop: list[int],
 ) -> None:
     training, total = run.training, run.total
-    every = training.report_every or max(10, total // 100)
+    every = training.report_every or max(10, min(total // 100, 1000))
     watched = run.order.items[:_BLOCK]
-    while run.step < total and not stop:
+    while run.step < total and not run.stopped and not stop:
         run.advance()
         if run.step % every and run.step != total:
             continue
@@ -656,12 +662,16 @@ def _loop(
         good = run.state()
         if training.patience is not None and run.waited >= training.patience:
             progress.say(f"stopped at step {run.step}: no better validation loss for {run.waited} reports.")
-            run.step = total
-        elif folder and (run.step % training.checkpoint_every < every or run.step == total):
+            run.stopped = True
+            good = run.state()
+        ended = run.stopped or run.step == total
+        if folder and (ended or run.step % training.checkpoint_every < every):
             folder.save(good, good)
+    if stop and run.broken():
+        run.load(good)
     if stop and folder and run.step < total:
-        folder.save(run.state() if run.broken() is None else good, good)
-    if run.best and run.step >= total:
+        folder.save(run.state(), good)
+    if run.best and not stop:
         run.model.load_state_dict(run.best)
 
 
@@ -701,7 +711,7 @@ def _warn_about_sparsity(history: History, model: LatentModel) -> None:
     if history[-1]["nonzeros"] == 0:
         warnings.warn(
             "every code is zero: no unit is more likely on than off for any row. Try kl_warmup=0.5, more steps, a "
-            "larger learning_rate or a larger alpha.",
+            "larger alpha, or a variance_floor well below the variance of the scaled data.",
             SparsityWarning,
             stacklevel=5,  # the user's call of fit
         )

@@ -9,6 +9,7 @@ import math
 import os
 import subprocess
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -717,3 +718,43 @@ def test_a_second_fit_starts_anew() -> None:
     assert same(est.transform(X), fresh.transform(X))
     assert est.history_ == fresh.history_
     assert est.n_steps_ == 20
+
+
+def test_an_error_in_transform_leaves_autograd_on(fitted: Any) -> None:
+    est, X = fitted["vae"]
+    with pytest.raises(ValueError, match="codes are dense") as kept:
+        est.transform(X, max_active=2)
+    assert torch.is_grad_enabled()
+    del kept
+
+
+def test_scaled_rows_given_to_a_model_of_8_bit_images_are_noticed(fitted: Any) -> None:
+    est, X = fitted["image"]
+    with pytest.warns(UserWarning, match="divides by 255 itself"):
+        est.transform(X / 255)
+    grey = sv.VSC(4, hidden=(8,), training=sv.Training(steps=20, binarise=True, verbose=0))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", sv.SparsityWarning)
+        grey.fit(X)
+    assert grey.score_meaning(sv.data.binarise(X)) == "bound"
+
+
+def test_unit_norm_rows_train_at_the_defaults_of_the_library() -> None:
+    X = sv.data.load("digits").X
+    training = sv.Training(steps=1500, kl_warmup=0.5, verbose=0)
+    est = sv.VSC(16, hidden=(64,), scale="unit-norm", training=training).fit(X)
+    assert est.transform(X).nnz > len(X)
+
+
+def test_dropout_is_refused_since_its_noise_is_not_ours() -> None:
+    with pytest.raises(ValueError, match="encoder holds a Dropout layer"):
+        sv.VSC(4, encoder=nn.Sequential(nn.Linear(12, 8), nn.Dropout())).fit(table())
+
+
+def test_the_weights_of_a_users_network_are_kept() -> None:
+    first = make(hidden=(8,)).fit(table())
+    body = first.model_.encoder[:-1]
+    for p in body.parameters():
+        p.requires_grad_(False)
+    second = make(encoder=body).fit(table())
+    assert torch.equal(second.model_.encoder[0][0].weight, body[0].weight)

@@ -174,13 +174,14 @@ def test_what_auto_chooses() -> None:
 
 
 def test_unit_norm() -> None:
-    scaling = UnitNorm()
-    assert scaling.log_det is None
+    scaling = UnitNorm(2)
+    assert not scaling.reversible
+    assert scaling.log_det == pytest.approx(math.log(2))  # both values of a row grow by sqrt(2)
     x = torch.tensor([[3.0, 4.0], [0.0, 0.0], [-1e-3, 0.0], [3e20, -4e20], [3e-20, 4e-20]])
     u = scaling(x)
     wanted = torch.tensor([[0.6, 0.8], [0.0, 0.0], [-1.0, 0.0], [0.6, -0.8], [0.6, 0.8]])
-    assert torch.allclose(u, wanted, atol=1e-6)
-    assert torch.allclose(scaling.inverse(7 * u), u, atol=1e-6)
+    assert torch.allclose(u, math.sqrt(2) * wanted, atol=1e-6)
+    assert torch.allclose(scaling.inverse(7 * u), wanted, atol=1e-6)
     assert scaling(x[None].expand(2, 5, 2)).shape == (2, 5, 2)
 
 
