@@ -25,7 +25,7 @@ def verdict(what: str, target: float, measured: float, *, at_most: bool = False,
     """Print and return one comparison with a target."""
     met = measured <= target if at_most else measured >= target
     sign, word = "<=" if at_most else ">=", "met" if met else "missed"
-    print(f"  target {what}: {sign} {target:g}{unit}; measured {measured:.3g}{unit}: {word}")
+    print(f"  target {what}: {sign} {target:g}{unit}; measured {measured:.{3 if measured < 10 else 1}f}{unit}: {word}")
     return {"what": what, "target": target, "at_most": at_most, "measured": measured, "verdict": word}
 
 

@@ -25,9 +25,6 @@ _WHERE = {
     "SpikeSlab": "sparsevae.distributions",
     "SparseCoder": "sparsevae.estimator",
     "load": "sparsevae.estimator",
-    "VAE": "sparsevae.models",
-    "BetaVAE": "sparsevae.models",
-    "VSC": "sparsevae.models",
     "Constant": "sparsevae.schedules",
     "Cosine": "sparsevae.schedules",
     "Cyclical": "sparsevae.schedules",
@@ -62,11 +59,13 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Public names are imported when first used, so `import sparsevae` stays light."""
-    if name not in _WHERE:
-        raise AttributeError(f"module 'sparsevae' has no attribute {name!r}")
-    module = importlib.import_module(_WHERE[name])
-    return module if name == "data" else getattr(module, name)
+    """Public names are imported when first used, so `import sparsevae` stays light; models come from the registry."""
+    if name in _WHERE:
+        module = importlib.import_module(_WHERE[name])
+        return module if name == "data" else getattr(module, name)
+    if name[:1].isupper() and name in (registry := importlib.import_module("sparsevae.models").REGISTRY):
+        return registry[name]
+    raise AttributeError(f"module 'sparsevae' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

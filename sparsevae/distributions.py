@@ -210,7 +210,8 @@ class _SpikeSlabKL(torch.autograd.Function):
     With softplus f the value is p_q (slab + a - b) + f(b) - f(a), slab the KL of the Gaussians. Logits are held
     within +-1024, beyond which gates are certain in every precision, so that inf - inf is never formed; a prior that is
     certain where q is not gives +inf, and a slab that is never drawn costs nothing. Gradients: p_q (1 - p_q) (slab +
-    a - b) for a, p_q times the Gaussians' for the slab, sigmoid(b) - p_q for b.
+    a - b) for a, p_q times the Gaussians' for the slab, sigmoid(b) - p_q for b. Nothing is done in place: torch 2.11
+    compiles such a function to a wrong gradient.
     """
 
     @staticmethod
@@ -218,29 +219,28 @@ class _SpikeSlabKL(torch.autograd.Function):
         ratio, shift, on, off = scale / scale_p, (loc - loc_p) / scale_p, torch.sigmoid(a), torch.sigmoid(-a)
         near, prior = a.clamp(-1024.0, 1024.0), b.clamp(-1024.0, 1024.0)
         square = torch.addcmul(ratio * ratio, shift, shift)
-        slope = (0.5 * (square - 1) - ratio.log() + (near - prior)).masked_fill_(on == 0, 0.0)
+        slope = (0.5 * (square - 1) - ratio.log() + (near - prior)).masked_fill(on == 0, 0.0)
         ctx.save_for_backward(on, off, slope, ratio, shift, square, b, scale_p)
-        ctx.shapes = [t.shape for t in (a, loc, scale, b, loc_p, scale_p)]
-        kl = (on * slope).add_(softplus(prior) - softplus(near))
-        return kl.masked_fill_((torch.where(b > 0, off, on) > 0).logical_and_(b.isinf()), torch.inf)
+        ctx.shapes = a.shape, loc.shape, scale.shape, b.shape, loc_p.shape, scale_p.shape
+        kl = on * slope + (softplus(prior) - softplus(near))
+        return kl.masked_fill((torch.where(b > 0, off, on) > 0) & b.isinf(), torch.inf)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         on, off, slope, ratio, shift, square, b, scale_p = ctx.saved_tensors
-        need = ctx.needs_input_grad
+        need, shapes = ctx.needs_input_grad, ctx.shapes
         by_on = grad * on
         by_unit = by_on / scale_p
         by_loc = by_unit * shift
-        found = (
-            (by_on * off).mul_(slope) if need[0] else None,
-            by_loc if need[1] else None,
-            (ratio - ratio.reciprocal()).mul_(by_unit) if need[2] else None,
-            grad * (torch.sigmoid(b) - on) if need[3] else None,
-            -by_loc if need[4] else None,
-            by_unit * (1 - square) if need[5] else None,
+        return (
+            (by_on * off * slope).sum_to_size(shapes[0]) if need[0] else None,
+            by_loc.sum_to_size(shapes[1]) if need[1] else None,
+            ((ratio - ratio.reciprocal()) * by_unit).sum_to_size(shapes[2]) if need[2] else None,
+            (grad * (torch.sigmoid(b) - on)).sum_to_size(shapes[3]) if need[3] else None,
+            -by_loc.sum_to_size(shapes[4]) if need[4] else None,
+            (by_unit * (1 - square)).sum_to_size(shapes[5]) if need[5] else None,
         )
-        return tuple(None if g is None else g.sum_to_size(n) for g, n in zip(found, ctx.shapes, strict=True))
 
 
 def spike_slab_kl(

@@ -72,7 +72,7 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
     """What all estimators share. Learned attributes: `model_`, `scaling_`, `likelihood_`, `history_`."""
 
     n_components: Annotated[int, "Number of latent units J."] = field(default=64, kw_only=False)
-    hidden: Annotated[tuple[int, ...], "Hidden layer sizes of the encoder; the decoder mirrors them."] = (512,)
+    hidden: Annotated[tuple[int, ...], "Hidden layer sizes of the encoder; the decoder mirrors them."] = (400,)
     likelihood: Annotated[str, "bernoulli, gaussian (learned variance), fixed-gaussian, or auto."] = "auto"
     variance_floor: Annotated[float, "Least variance of likelihood='gaussian', in scaled units."] = 0.03
     variance: Annotated[float, "Variance of likelihood='fixed-gaussian', in scaled units."] = 0.1
@@ -108,9 +108,9 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         """Refuse constructor arguments that cannot work; subclasses add their own."""
         check_number("n_components", self.n_components, "an integer above 0", lambda n: n > 0, whole=True)
         if not isinstance(self.hidden, (tuple, list)):
-            raise ValueError(f"hidden must be a tuple of layer sizes, such as (512,); got {self.hidden!r}.")
+            raise ValueError(f"hidden must be a tuple of layer sizes, such as (400,); got {self.hidden!r}.")
         for size in self.hidden:
-            check_number("hidden", size, "layer sizes above 0, such as (512,)", lambda n: n > 0, whole=True)
+            check_number("hidden", size, "layer sizes above 0, such as (400,)", lambda n: n > 0, whole=True)
         check_choice("likelihood", self.likelihood, families.LIKELIHOODS)
         check_choice("scale", self.scale, scalings.SCALES)
         for name in ("variance_floor", "variance"):

@@ -3,7 +3,7 @@
 A family knows how many raw numbers it needs for `n` dimensions (`width(n)`) and turns (..., width) into a
 Distribution with event_shape (n,). Posteriors are families over units; likelihoods are families over data, and also
 know which data they can describe (`check`). A new kind of data (counts, categories, mixed columns) is one more
-class here and one more line in `LIKELIHOODS`.
+class here and one more line in `LIKELIHOODS`, which names it, and in `likelihood`, which builds it.
 """
 
 from __future__ import annotations

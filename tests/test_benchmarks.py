@@ -45,13 +45,13 @@ def test_a_race_times_every_contender(
     judged = speed.judge(field, times, 20, CPU)
     assert judged["peer"] == "peer: DataLoader, 0 workers, Adam"
     assert judged["verdicts"][1]["verdict"] == "missed"
-    assert "measured 1.4: missed" in capsys.readouterr().out
+    assert "measured 1.400: missed" in capsys.readouterr().out
 
 
 def test_verdicts_are_plain(capsys: pytest.CaptureFixture[str]) -> None:
     assert report.verdict("speed", 1.2, 1.3)["verdict"] == "met"
     assert report.verdict("time", 180, 190, at_most=True, unit=" s")["verdict"] == "missed"
-    assert "<= 180 s; measured 190 s: missed" in capsys.readouterr().out
+    assert "<= 180 s; measured 190.0 s: missed" in capsys.readouterr().out
 
 
 def test_the_command_writes_its_numbers(

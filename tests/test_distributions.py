@@ -431,3 +431,25 @@ def test_divergence_is_never_negative(a: float, m: float, s: float, b: float, m2
 def test_bernoulli_kl_in_single_precision(a: float, b: float) -> None:
     exact = float(bernoulli_kl(*tensors([a], [b])))
     assert float(bernoulli_kl(torch.tensor([a]), torch.tensor([b]))) == pytest.approx(exact, rel=2e-5, abs=3e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_hand_written_gradients_survive_the_compiler() -> None:
+    """With work in place inside the function, torch 2.11 compiled the divergence to a wrong gradient."""
+
+    def divergence_of(raw: torch.Tensor) -> torch.Tensor:
+        loc, log_scale, logits = raw.chunk(3, -1)
+        q = SpikeSlab(logits, loc, log_scale.exp(), validate_args=False)
+        p = SpikeSlab(torch.full((8,), -2.2), torch.zeros(8), torch.ones(8), validate_args=False)
+        return divergence(q, p).mean()
+
+    def density(raw: torch.Tensor) -> torch.Tensor:
+        loc, log_scale = raw.chunk(2, -1)
+        return normal(loc, log_scale.exp()).log_prob(torch.ones(12)).mean()
+
+    for function in (divergence_of, density):
+        raw = torch.randn(5, 24, generator=torch.Generator().manual_seed(0)).requires_grad_()
+        (eager,) = torch.autograd.grad(function(raw), raw)
+        (compiled,) = torch.autograd.grad(torch.compile(function)(raw), raw)
+        torch.testing.assert_close(compiled, eager, rtol=1e-4, atol=1e-6)

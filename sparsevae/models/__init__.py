@@ -6,5 +6,9 @@ from sparsevae.models.vsc import VSC
 
 __all__ = ["REGISTRY", "VAE", "VSC", "BetaVAE"]
 
-REGISTRY: dict[str, type[SparseCoder]] = {c.__name__: c for c in (VAE, BetaVAE, VSC)}
-"""Every model by name: what the command line offers and what a stored folder may name."""
+REGISTRY: dict[str, type[SparseCoder]] = {
+    name: c
+    for name, c in list(globals().items())
+    if isinstance(c, type) and issubclass(c, SparseCoder) and c is not SparseCoder
+}
+"""Every model by name: what the command line offers, what `sparsevae.Name` finds, what a stored folder may name."""
