@@ -15,10 +15,12 @@ if TYPE_CHECKING:
     from sparsevae import data
     from sparsevae.distributions import SpikeSlab
     from sparsevae.estimator import SparseCoder, load
+    from sparsevae.history import History
     from sparsevae.models import VAE, VSC, BetaVAE
     from sparsevae.schedules import Constant, Cosine, Cyclical, Linear, Step
+    from sparsevae.settings import Training
     from sparsevae.storage import StorageError
-    from sparsevae.training import DivergenceError, History, SparsityWarning, Training
+    from sparsevae.training import DivergenceError, SparsityWarning
 
 _WHERE = {
     "data": "sparsevae.data",
@@ -32,9 +34,9 @@ _WHERE = {
     "Step": "sparsevae.schedules",
     "StorageError": "sparsevae.storage",
     "DivergenceError": "sparsevae.training",
-    "History": "sparsevae.training",
+    "History": "sparsevae.history",
     "SparsityWarning": "sparsevae.training",
-    "Training": "sparsevae.training",
+    "Training": "sparsevae.settings",
 }
 
 __all__ = [

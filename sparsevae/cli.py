@@ -304,7 +304,7 @@ class Model(TyperCommand):
 def _fit_command(cls: type[SparseCoder]) -> Any:
     """The sub-command of one model."""
     from sparsevae.parameters import documented
-    from sparsevae.training import Training
+    from sparsevae.settings import Training
 
     own, settings = ({p.name: p for p in documented(c) if p.name not in _COVERED} for c in (cls, Training))
 

@@ -10,9 +10,9 @@ import numpy as np
 from sparsevae import data, plots
 from sparsevae.models import VSC
 from sparsevae.report import png, report
+from sparsevae.settings import Training
 from sparsevae.storage import write_file
 from sparsevae.threads import threads
-from sparsevae.training import Training
 
 __all__ = ["run"]
 

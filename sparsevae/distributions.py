@@ -25,6 +25,7 @@ __all__ = [
     "divergence",
     "logit",
     "normal",
+    "normal_by_variance",
     "normal_kl",
     "spike_slab_kl",
     "unit_divergence",
@@ -36,47 +37,55 @@ _SCALAR = torch.Size()
 
 
 class _GaussianLogProb(torch.autograd.Function):
-    """log N(value; loc, scale) summed over the last axis, with its gradient by hand.
+    """log N(value; loc, variance) summed over the last axis, with its gradient by hand.
 
-    With e = (value - loc)/scale the gradients are e/scale for loc, -e/scale for value, (e^2 - 1)/scale for scale: a
-    third of the passes over a (B, D) likelihood that autograd would make.
+    With r = value - loc and e = r^2 / variance the gradients are r/variance for loc, -r/variance for value, and
+    (e - 1)/(2 variance) for variance: a third of the passes over a (B, D) likelihood that autograd would make.
     """
 
     @staticmethod
-    def forward(ctx: Any, value: Tensor, loc: Tensor, scale: Tensor) -> Tensor:
-        eps = (value - loc) / scale
-        ctx.save_for_backward(eps, scale)
+    def forward(ctx: Any, value: Tensor, loc: Tensor, variance: Tensor) -> Tensor:
+        rest = value - loc
+        square = rest * rest / variance
+        ctx.save_for_backward(rest, square, variance)
         ctx.shapes = value.shape, loc.shape
-        return -torch.addcmul(scale.log(), eps, eps, value=0.5).sum(-1) - eps.shape[-1] * _HALF_LOG_2PI
+        return -0.5 * (square + variance.log()).sum(-1) - square.shape[-1] * _HALF_LOG_2PI
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        eps, scale = ctx.saved_tensors
-        unit = grad.unsqueeze(-1) / scale
-        by_loc = unit * eps
+        rest, square, variance = ctx.saved_tensors
+        unit = grad.unsqueeze(-1) / variance
+        by_loc = unit * rest
         value = -by_loc.sum_to_size(ctx.shapes[0]) if ctx.needs_input_grad[0] else None
         loc = by_loc.sum_to_size(ctx.shapes[1]) if ctx.needs_input_grad[1] else None
-        spread = (by_loc * eps - unit).sum_to_size(scale.shape) if ctx.needs_input_grad[2] else None
-        return value, loc, spread
+        spread = torch.addcmul(unit, unit, square, value=-1.0) * -0.5
+        return value, loc, spread.sum_to_size(variance.shape) if ctx.needs_input_grad[2] else None
 
 
 class _Gaussian(Independent):  # type: ignore[type-arg]
-    def __init__(self, loc: Tensor, scale: Tensor) -> None:
+    def __init__(self, loc: Tensor, scale: Tensor, variance: Tensor | None = None) -> None:
         super().__init__(Normal(loc, scale, validate_args=False), 1, validate_args=False)
+        self._variance = variance
 
     def expand(self, batch_shape: _Shape, _instance: Distribution | None = None) -> _Gaussian:
         base = self.base_dist.expand(torch.Size(batch_shape) + self.event_shape)
         return _Gaussian(base.loc, base.scale)
 
     def log_prob(self, value: Tensor) -> Tensor:
-        density: Tensor = _GaussianLogProb.apply(value, self.base_dist.loc, self.base_dist.scale)  # type: ignore[no-untyped-call]
+        variance = self.base_dist.scale.square() if self._variance is None else self._variance
+        density: Tensor = _GaussianLogProb.apply(value, self.base_dist.loc, variance)  # type: ignore[no-untyped-call]
         return density
 
 
 def normal(loc: Tensor, scale: Tensor) -> Distribution:
     """A Gaussian with independent units, event_shape (J,)."""
     return _Gaussian(loc, scale)
+
+
+def normal_by_variance(loc: Tensor, variance: Tensor) -> Distribution:
+    """The same, from a variance: its density and gradient never take a root."""
+    return _Gaussian(loc, variance.sqrt(), variance)
 
 
 def logit(p_on: float) -> float:
@@ -102,6 +111,8 @@ class SpikeSlab(Distribution):
         Mean and standard deviation of the slab.
     gate : Gate, optional
         How `rsample` relaxes the gate; the paper's scaled sigmoid when not given.
+    finite : bool
+        A promise that every logit is finite, which spares a KL to this distribution the question.
     """
 
     arg_constraints: ClassVar = {
@@ -122,9 +133,11 @@ class SpikeSlab(Distribution):
         scale: Tensor,
         gate: Gate | None = None,
         validate_args: bool | None = None,
+        *,
+        finite: bool = False,
     ) -> None:
         self.logits, self.loc, self.scale = broadcast_all(logits, loc, scale)
-        self.gate = gate
+        self.gate, self.finite = gate, finite
         shape = self.loc.shape
         super().__init__(shape[:-1], shape[-1:], validate_args=validate_args)
 
@@ -136,6 +149,7 @@ class SpikeSlab(Distribution):
             self.scale.expand(shape),
             self.gate,
             validate_args=False,
+            finite=self.finite,
         )
 
     @property
@@ -159,7 +173,7 @@ class SpikeSlab(Distribution):
 
     def draw(self, eps: Tensor, u: Tensor, hard: bool) -> Tensor:
         """The draw as a function of its noise: eps ~ N(0,1) and u ~ U(0,1), both (..., J)."""
-        slab = self.loc + self.scale * eps
+        slab = torch.addcmul(self.loc, self.scale, eps)
         if hard:
             slab = torch.where(slab == 0, torch.finfo(slab.dtype).tiny, slab)  # an exact 0 would read as the spike
             return torch.where(switch(self.logits, u), slab, 0.0)
@@ -209,20 +223,25 @@ class _SpikeSlabKL(torch.autograd.Function):
 
     With softplus f the value is p_q (slab + a - b) + f(b) - f(a), slab the KL of the Gaussians. Logits are held
     within +-1024, beyond which gates are certain in every precision, so that inf - inf is never formed; a prior that is
-    certain where q is not gives +inf, and a slab that is never drawn costs nothing. Gradients: p_q (1 - p_q) (slab +
+    certain where q is not gives +inf (unless it promised to be `finite`), and a slab that is never drawn costs nothing,
+    since its KL is held below the largest number there is. Gradients: p_q (1 - p_q) (slab +
     a - b) for a, p_q times the Gaussians' for the slab, sigmoid(b) - p_q for b. Nothing is done in place: torch 2.11
     compiles such a function to a wrong gradient.
     """
 
     @staticmethod
-    def forward(ctx: Any, a: Tensor, loc: Tensor, scale: Tensor, b: Tensor, loc_p: Tensor, scale_p: Tensor) -> Tensor:
+    def forward(
+        ctx: Any, a: Tensor, loc: Tensor, scale: Tensor, b: Tensor, loc_p: Tensor, scale_p: Tensor, finite: bool
+    ) -> Tensor:
         ratio, shift, on, off = scale / scale_p, (loc - loc_p) / scale_p, torch.sigmoid(a), torch.sigmoid(-a)
-        near, prior = a.clamp(-1024.0, 1024.0), b.clamp(-1024.0, 1024.0)
-        square = torch.addcmul(ratio * ratio, shift, shift)
-        slope = (0.5 * (square - 1) - ratio.log() + (near - prior)).masked_fill(on == 0, 0.0)
+        near, prior = a.clamp(-1024.0, 1024.0), b if finite else b.clamp(-1024.0, 1024.0)
+        square = torch.addcmul(ratio * ratio, shift, shift).clamp_max(torch.finfo(loc.dtype).max)
+        slope = torch.add(near - prior - ratio.log(), square - 1, alpha=0.5)
         ctx.save_for_backward(on, off, slope, ratio, shift, square, b, scale_p)
         ctx.shapes = a.shape, loc.shape, scale.shape, b.shape, loc_p.shape, scale_p.shape
-        kl = on * slope + (softplus(prior) - softplus(near))
+        kl = torch.addcmul(softplus(prior) - softplus(near), on, slope)
+        if finite:
+            return kl
         return kl.masked_fill((torch.where(b > 0, off, on) > 0) & b.isinf(), torch.inf)
 
     @staticmethod
@@ -240,14 +259,25 @@ class _SpikeSlabKL(torch.autograd.Function):
             (grad * (torch.sigmoid(b) - on)).sum_to_size(shapes[3]) if need[3] else None,
             -by_loc.sum_to_size(shapes[4]) if need[4] else None,
             (by_unit * (1 - square)).sum_to_size(shapes[5]) if need[5] else None,
+            None,
         )
 
 
 def spike_slab_kl(
-    logits_q: Tensor, loc_q: Tensor, scale_q: Tensor, logits_p: Tensor, loc_p: Tensor, scale_p: Tensor
+    logits_q: Tensor,
+    loc_q: Tensor,
+    scale_q: Tensor,
+    logits_p: Tensor,
+    loc_p: Tensor,
+    scale_p: Tensor,
+    *,
+    finite: bool = False,
 ) -> Tensor:
-    """KL of two spike-and-slabs, elementwise: ICLR equations 9 and 23 with erratum 2; UAI equation 9, erratum 1."""
-    kl: Tensor = _SpikeSlabKL.apply(logits_q, loc_q, scale_q, logits_p, loc_p, scale_p)  # type: ignore[no-untyped-call]
+    """KL of two spike-and-slabs, elementwise: ICLR equations 9 and 23 with erratum 2; UAI equation 9, erratum 1.
+
+    `finite` promises that no prior logit is infinite.
+    """
+    kl: Tensor = _SpikeSlabKL.apply(logits_q, loc_q, scale_q, logits_p, loc_p, scale_p, finite)  # type: ignore[no-untyped-call]
     return kl
 
 
@@ -278,7 +308,7 @@ def _normal_normal(q: Normal, p: Normal) -> Tensor:
 
 @_pair(SpikeSlab, SpikeSlab)
 def _spike_slab(q: SpikeSlab, p: SpikeSlab) -> Tensor:
-    return spike_slab_kl(q.logits, q.loc, q.scale, p.logits, p.loc, p.scale)
+    return spike_slab_kl(q.logits, q.loc, q.scale, p.logits, p.loc, p.scale, finite=p.finite)
 
 
 @register_kl(SpikeSlab, SpikeSlab)

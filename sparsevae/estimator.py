@@ -28,6 +28,7 @@ from sparsevae import scaling as scalings
 from sparsevae.bounds import Bounds, bounds
 from sparsevae.distributions import SpikeSlab, divergence
 from sparsevae.draw import Draw, Fresh, PerRow, mix, row_keys
+from sparsevae.history import History
 from sparsevae.model import LatentModel
 from sparsevae.networks import Linear, initialise, mlp
 from sparsevae.objectives import Objective, free_bits, kl, nll
@@ -35,8 +36,10 @@ from sparsevae.parameters import check_choice, check_number, decode, documented,
 from sparsevae.priors import Prior
 from sparsevae.rows import Stats, fingerprint, place, stats
 from sparsevae.schedules import Constant, Schedule
+from sparsevae.settings import Training
+from sparsevae.step import ACTIVE_VARIANCE
 from sparsevae.threads import threads
-from sparsevae.training import ACTIVE_VARIANCE, History, Training, fit
+from sparsevae.training import fit
 
 __all__ = ["ImportanceBound", "SparseCoder", "load"]
 

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.distributions import Bernoulli, Distribution, Independent
 from torch.nn.functional import softplus
 
-from sparsevae.distributions import SpikeSlab, normal
+from sparsevae.distributions import SpikeSlab, normal, normal_by_variance
 from sparsevae.gradients import AlwaysOn, Gate
 
 __all__ = [
@@ -137,7 +137,7 @@ class GaussianData(Likelihood):
 
     def forward(self, raw: Tensor) -> Distribution:
         loc, s = raw.chunk(2, -1)
-        return normal(loc, (self.floor + softplus(s)).sqrt())
+        return normal_by_variance(loc, self.floor + softplus(s))
 
     def describe(self) -> dict[str, float]:
         return {"variance_floor": self.floor}
@@ -153,7 +153,7 @@ class FixedGaussianData(Likelihood):
         self.variance = float(variance)
 
     def forward(self, raw: Tensor) -> Distribution:
-        return normal(raw, torch.full_like(raw, self.variance**0.5))
+        return normal_by_variance(raw, torch.full_like(raw, self.variance))
 
     def describe(self) -> dict[str, float]:
         return {"variance": self.variance}

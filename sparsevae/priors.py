@@ -57,7 +57,8 @@ class FixedSpikeSlab(Prior):
             logits = torch.tensor([logit(a) for a in alpha])[:, None, None].expand(-1, 1, n_components)
         else:
             logits = torch.full((n_components,), logit(alpha))
+        self.finite = bool(logits.isfinite().all())
         self.register_buffer("logits", logits.contiguous(), persistent=False)
 
     def law(self) -> Distribution:
-        return SpikeSlab(self.logits, self.loc, self.scale, validate_args=False)
+        return SpikeSlab(self.logits, self.loc, self.scale, validate_args=False, finite=self.finite)

@@ -46,7 +46,8 @@ class Host:
 
     def take(self, index: Tensor) -> Tensor:
         rows = np.take(self.X, index.cpu().numpy(), axis=0)
-        return torch.from_numpy(rows.astype(np.float32, copy=False)).to(self.device, non_blocking=True)
+        compact = rows if rows.dtype == np.uint8 else rows.astype(np.float32, copy=False)
+        return torch.from_numpy(compact).to(self.device, non_blocking=True).to(torch.float32)
 
 
 class Resident:

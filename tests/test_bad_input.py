@@ -40,7 +40,7 @@ def no_training(monkeypatch: pytest.MonkeyPatch) -> None:
     def never(*args: Any, **kwargs: Any) -> None:
         pytest.fail("training started")
 
-    monkeypatch.setattr("sparsevae.training.Run.advance", never)
+    monkeypatch.setattr("sparsevae.step.Run.advance", never)
 
 
 def make(cls: Any = sv.VSC, *, training: Any = None, **changes: Any) -> Any:

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import sparsevae as sv
-from sparsevae.training import Run
+from sparsevae.step import Run
 
 pytestmark = [
     pytest.mark.gpu,

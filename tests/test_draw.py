@@ -17,8 +17,8 @@ from sparsevae.distributions import SpikeSlab, logit, normal
 from sparsevae.draw import Draw, Fresh, PerRow, Tape, mix, row_keys
 from sparsevae.gradients import GATES, AlwaysOn, ScaledSigmoid, StraightThrough, switch
 from sparsevae.objectives import Objective, kl, nll
+from sparsevae.step import knobs
 from sparsevae.threads import threads
-from sparsevae.training import knobs
 
 
 @pytest.fixture(autouse=True)

@@ -25,9 +25,9 @@ from sparsevae.model import LatentModel
 from sparsevae.networks import initialise, mlp
 from sparsevae.objectives import Objective, free_bits, kl, nll
 from sparsevae.priors import FixedSpikeSlab, Prior, StandardNormal
+from sparsevae.step import clip_gradients
 from sparsevae.testing import check_model
 from sparsevae.threads import threads
-from sparsevae.training import clip_gradients
 
 
 @pytest.fixture(autouse=True)

@@ -15,7 +15,7 @@ from sparsevae.model import LatentModel, Site, Trace
 from sparsevae.networks import Linear
 from sparsevae.objectives import Objective, free_bits, kl, nll
 from sparsevae.priors import FixedSpikeSlab, Prior, StandardNormal
-from sparsevae.training import knobs
+from sparsevae.step import knobs
 
 LOG_2PI = 1.8378770664093453
 

@@ -27,7 +27,7 @@ import torch
 import sparsevae as sv
 from sparsevae import checkpoint, storage
 from sparsevae.objectives import Objective
-from sparsevae.training import Run
+from sparsevae.step import Run
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::sparsevae.training.SparsityWarning"),

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sparsevae.schedules import Constant, Cosine, Cyclical, Linear, Schedule, Step
-from sparsevae.training import _DECAYS, Training
+from sparsevae.settings import _DECAYS, Training
 
 VALUES = st.floats(-1e3, 1e3)
 TOTALS = st.integers(1, 10_000)

@@ -24,16 +24,19 @@ from torch import Tensor, nn
 
 import sparsevae as sv
 from sparsevae import progress
+from sparsevae.adam import Adam
 from sparsevae.draw import Tape, mix
 from sparsevae.families import GaussianData, SpikeSlabPosterior
 from sparsevae.gradients import ScaledSigmoid
+from sparsevae.history import History
 from sparsevae.model import LatentModel
 from sparsevae.networks import initialise, mlp
 from sparsevae.objectives import Objective, kl, nll
 from sparsevae.parameters import documented
 from sparsevae.priors import FixedSpikeSlab
 from sparsevae.rows import Host
-from sparsevae.training import History, Order, Run, fit, split
+from sparsevae.step import Order, Run
+from sparsevae.training import fit, split
 
 quiet = pytest.mark.filterwarnings("ignore::sparsevae.training.SparsityWarning")
 pytestmark = quiet
@@ -64,14 +67,14 @@ def weights(est: Any) -> Tensor:
 def steps(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     """For every step taken: its number, rate, knobs, rows, gradient norm and Adam's moments before it."""
     seen: list[dict[str, Any]] = []
-    advance, adam_step, current = Run.advance, torch.optim.Adam.step, []
+    advance, adam_step, current = Run.advance, Adam.step, []
 
     def spy(self: Run) -> None:
         current[:] = [self]
         advance(self)
         current.clear()
 
-    def step(self: torch.optim.Adam, *args: Any, **kwargs: Any) -> Any:
+    def step(self: Adam, *args: Any, **kwargs: Any) -> Any:
         if current:
             run = current[0]
             gradients = [p.grad for p in run.parameters]
@@ -79,12 +82,12 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
             entry |= {"step": run.step, "rate": float(run.rate), "rate_factor": run.rate_factor}
             entry["rows"] = run.order(run.step).tolist()
             entry["norm"] = float(torch.stack([g.norm() for g in gradients]).norm())
-            entry["moments"] = sum(float(v.abs().sum()) for k, v in run._moments())
+            entry["moments"] = sum(float(v.abs().sum()) for k, v in run.adam.state())
             seen.append(entry)
         return adam_step(self, *args, **kwargs)
 
     monkeypatch.setattr(Run, "advance", spy)
-    monkeypatch.setattr(torch.optim.Adam, "step", step)
+    monkeypatch.setattr(Adam, "step", step)
     return seen
 
 
@@ -840,7 +843,7 @@ def test_the_loop_works_without_an_estimator() -> None:
     history, moments = fit(model, objective, Host(X, torch.device("cpu")), sv.Training(steps=30, verbose=0))
     assert [row["step"] for row in history] == [10, 20, 30]
     assert all(not torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
-    assert moments["adam.0.step"].item() == 30
+    assert moments["adam.count"].item() == 30
     plan = {"beta": sv.Constant(1.0)}
     with pytest.raises(ValueError, match="unknown knobs"):
         fit(model, objective, Host(X, torch.device("cpu")), sv.Training(steps=1, verbose=0), schedules=plan)

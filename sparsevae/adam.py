@@ -1,0 +1,78 @@
+"""Adam, with torch's fused kernel and moments that are plain tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import Tensor, nn
+
+__all__ = ["Adam"]
+
+_SLICE = 16_384  # values that one block of GPU threads updates
+
+
+class Adam:
+    """m <- b1 m + (1 - b1) g; v <- b2 v + (1 - b2) g^2; w <- w - rate m' / (sqrt(v') + eps), m' and v' unbiased.
+
+    The same numbers as `torch.optim.Adam(fused=True)`, at a fraction of its cost a step: there is one count of steps
+    for all weights, nothing is regrouped, and on a GPU the kernel gets slices of the weights. It starts one block of
+    threads for each 65,536 values it is handed in one piece, so a model of a million weights would occupy 20 of some
+    130 processors.
+
+    Parameters
+    ----------
+    parameters : weights, each with its `.grad` at every `step` (one without a gradient is left alone).
+    rate : Tensor ()
+        The learning rate, on the weights' device; write into it to change it.
+    """
+
+    def __init__(self, parameters: Sequence[nn.Parameter], rate: Tensor) -> None:
+        self.parameters, self.rate = list(parameters), rate
+        self.first = [torch.zeros_like(p, memory_format=torch.contiguous_format) for p in self.parameters]
+        self.second = [torch.zeros_like(m) for m in self.first]
+        self.count = torch.zeros((), device=rate.device)
+
+    @torch.no_grad()
+    def step(self) -> None:
+        weights: list[Tensor] = []
+        gradients: list[Tensor] = []
+        first: list[Tensor] = []
+        second: list[Tensor] = []
+        for p, m, v in zip(self.parameters, self.first, self.second, strict=True):
+            if p.grad is not None:
+                for parts, whole in ((weights, p), (gradients, p.grad), (first, m), (second, v)):
+                    parts.extend(_pieces(whole))
+        self.count.add_(1)
+        torch._fused_adam_(
+            weights,
+            gradients,
+            first,
+            second,
+            [],
+            [self.count] * len(weights),
+            lr=self.rate,
+            beta1=0.9,
+            beta2=0.999,
+            weight_decay=0.0,
+            eps=1e-8,
+            amsgrad=False,
+            maximize=False,
+        )
+
+    def state(self) -> Iterator[tuple[str, Tensor]]:
+        """Everything that later steps depend on, by name."""
+        yield "adam.count", self.count
+        for i, (m, v) in enumerate(zip(self.first, self.second, strict=True)):
+            yield f"adam.{i}.first", m
+            yield f"adam.{i}.second", v
+
+    def forget(self) -> None:
+        """Start anew, as if no step had been taken."""
+        for _, value in self.state():
+            value.zero_()
+
+
+def _pieces(whole: Tensor) -> Sequence[Tensor]:
+    """Slices for a GPU, where many small blocks run side by side; the whole for a CPU."""
+    return whole.reshape(-1).split(_SLICE) if whole.is_cuda and whole.is_contiguous() else (whole,)

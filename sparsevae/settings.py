@@ -1,0 +1,127 @@
+"""How a model is trained, as a set of parameters: length, batches, rates, schedules, stopping, machine, files."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Mapping
+from numbers import Integral
+from typing import Annotated, Any
+
+import torch
+from sklearn.base import BaseEstimator
+
+from sparsevae.parameters import check_choice, check_number, parameters
+from sparsevae.schedules import Constant, Cosine, Schedule, Step
+
+__all__ = ["Training"]
+
+_DECAYS: dict[str, Callable[[Training], Schedule]] = {
+    "constant": lambda t: Constant(t.learning_rate),
+    "cosine": lambda t: Cosine(t.learning_rate, 0.0),
+    "step": lambda t: Step(t.learning_rate, t.learning_rate * t.decay_factor, t.decay_at),
+}
+
+
+@parameters
+class Training(BaseEstimator):
+    """How a model is trained: length, batches, rates, schedules, stopping, machine, files.
+
+    {parameters}
+    """
+
+    steps: Annotated[int | None, "Gradient steps; 10,000 when neither steps nor epochs is given."] = None
+    epochs: Annotated[float | None, "Length of the run as passes over the data, instead of steps."] = None
+    batch_size: Annotated[int, "Rows in a minibatch (all rows where there are fewer)."] = 128
+    learning_rate: Annotated[float, "Adam's rate at the start."] = 2e-3
+    decay: Annotated[str, "Course of the rate: constant, cosine (to 0), or step (times decay_factor at decay_at)."] = (
+        "cosine"
+    )
+    decay_at: Annotated[
+        int | float, "Where decay='step' drops the rate: a step (int) or a share of the run (float)."
+    ] = 0.5
+    decay_factor: Annotated[float, "What decay='step' multiplies the rate by."] = 0.1
+    restart_optimizer: Annotated[bool, "Forget Adam's moments where the rate drops, as the VSC authors do."] = False
+    n_samples: Annotated[int, "Draws of z per item and step."] = 1
+    clip_norm: Annotated[float | None, "Largest gradient norm, for each member; None leaves gradients alone."] = None
+    kl_warmup: Annotated[
+        int | float, "Ramp KL weights up from 0 until this step (int) or share of the run (float)."
+    ] = 0
+    free_bits: Annotated[float, "Nats of KL that each unit may use free of charge."] = 0.0
+    schedules: Annotated[dict[str, Schedule] | None, "More knobs to drive, by name: {'kl_z': Cyclical(0, 1)}."] = None
+    binarise: Annotated[bool, "Draw each pixel anew as Bernoulli(value) at every step (dynamic binarisation)."] = False
+    validation_fraction: Annotated[float, "Share of the rows kept aside to watch the loss on."] = 0.0
+    patience: Annotated[int | None, "Stop after this many reports without a better validation loss; keep the best."] = (
+        None
+    )
+    seed: Annotated[int, "Fixes weights, batches and noise; the global random state is never touched."] = 0
+    device: Annotated[str, "auto, cpu, cuda or cuda:N."] = "auto"
+    compile: Annotated[bool | None, "Compile the step; None compiles runs of 20,000 steps and more on CUDA."] = None
+    tf32: Annotated[bool, "Let CUDA matrix products of the training step use TensorFloat-32."] = True
+    report_every: Annotated[
+        int | None, "Steps between reports, checks and roll-back points; None: 100 a run, at most 1,000 steps apart."
+    ] = None
+    folder: Annotated[str | None, "Run folder for checkpoints and history.jsonl; None writes no file."] = None
+    checkpoint_every: Annotated[
+        int, "Least steps between checkpoints in the run folder; they are written at reports."
+    ] = 1000
+    resume: Annotated[bool, "Continue the run that the folder holds, if it holds one."] = False
+    verbose: Annotated[int, "0 is silent; 1 shows progress on standard error."] = 1
+
+    def validate(self) -> None:
+        """Refuse settings that cannot work, before anything starts."""
+
+        def numbers(names: str, expected: str, legal: Callable[[Any], bool], *, whole: bool = False) -> None:
+            for name in names.split():
+                value = getattr(self, name)
+                if not (value is None and getattr(type(self), name) is None):
+                    check_number(f"training.{name}", value, expected, legal, whole=whole)
+
+        counts = "steps batch_size n_samples patience report_every checkpoint_every"
+        numbers(counts, "an integer above 0", lambda v: v > 0, whole=True)
+        numbers("epochs learning_rate decay_factor clip_norm", "a number above 0", lambda v: v > 0)
+        numbers("free_bits", "a number, 0 or above", lambda v: v >= 0)
+        numbers("validation_fraction", "in [0, 1)", lambda v: 0 <= v < 1)
+        numbers("seed", "an integer", lambda v: True, whole=True)
+        position = "a step (an integer, 0 or above) or a share of the run (a float in [0, 1])"
+        numbers("decay_at kl_warmup", position, lambda v: v >= 0 and (isinstance(v, Integral) or v <= 1))
+        if not isinstance(self.verbose, bool):
+            numbers("verbose", "an integer, 0 or above", lambda v: v >= 0, whole=True)
+        for name in ("restart_optimizer", "binarise", "tf32", "resume", "compile"):
+            if getattr(self, name) not in (True, False, getattr(type(self), name)):
+                raise ValueError(f"training.{name} must be True or False, got {getattr(self, name)!r}.")
+        for name, kind in (("device", str), ("folder", (str, os.PathLike, type(None)))):
+            if not isinstance(getattr(self, name), kind):
+                raise ValueError(f"training.{name} must be a string, got {getattr(self, name)!r}.")
+        plan = {} if self.schedules is None else self.schedules
+        if not (isinstance(plan, Mapping) and all(callable(s) for s in plan.values())):
+            raise ValueError(f"training.schedules must be like {{'kl_z': Cyclical(0, 1)}}, got {self.schedules!r}.")
+        check_choice("training.decay", self.decay, _DECAYS)
+        if self.steps is not None and self.epochs is not None:
+            raise ValueError("give training.steps or training.epochs, not both.")
+        if self.restart_optimizer and self.decay != "step":
+            raise ValueError("training.restart_optimizer goes with decay='step': there is no drop to restart at.")
+        if self.patience is not None and not self.validation_fraction:
+            raise ValueError("training.patience watches a validation loss: set validation_fraction, say to 0.1.")
+        if self.resume and self.folder is None:
+            raise ValueError("training.resume needs training.folder, the run folder to continue.")
+
+    def total_steps(self, n_rows: int) -> int:
+        if self.epochs is not None:
+            return max(1, math.ceil(self.epochs * n_rows / min(self.batch_size, n_rows)))
+        return int(self.steps) if self.steps is not None else 10_000
+
+    def rates(self) -> Schedule:
+        """The course of the learning rate."""
+        return _DECAYS[self.decay](self)
+
+    def torch_device(self) -> torch.device:
+        auto = "cuda" if torch.cuda.is_available() else "cpu"
+        try:
+            device = torch.device(auto if self.device == "auto" else self.device)
+            torch.empty(0, device=device)
+        except (RuntimeError, AssertionError) as error:
+            raise ValueError(f"training.device={self.device!r} is not usable here: {error}") from None
+        if device.type not in ("cpu", "cuda"):
+            raise ValueError(f"training.device must be auto, cpu, cuda or cuda:N, got {self.device!r}.")
+        return device

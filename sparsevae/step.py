@@ -1,0 +1,334 @@
+"""One training step, and all that it reads and moves.
+
+A step is a pure function of (weights, batch, noise, knobs) on static buffers, so it can run eagerly, compiled, or
+as one captured CUDA graph, with the same numbers. Batch order and noise are functions of (seed, step).
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from numbers import Integral
+
+import torch
+from torch import Tensor, nn
+
+from sparsevae.adam import Adam
+from sparsevae.checkpoint import State
+from sparsevae.draw import Draw, PerRow, Tape, mix, row_keys
+from sparsevae.model import LatentModel
+from sparsevae.objectives import Objective
+from sparsevae.rows import Rows
+from sparsevae.schedules import Schedule
+from sparsevae.settings import Training
+
+__all__ = ["ACTIVE_VARIANCE", "BLOCK", "Order", "Run", "clip_gradients", "knobs"]
+
+ACTIVE_VARIANCE = 0.01  # a unit is active when the mean of q(z|x) varies by more than this over the rows
+BLOCK = 512  # rows that are looked at together, outside the training step
+
+
+class Order:
+    """Which rows make up the batch of a step: every row once an epoch, in an order fixed by (seed, epoch).
+
+    A batch may straddle two epochs, so that all batches have one size.
+    """
+
+    def __init__(self, items: Tensor, batch_size: int, seed: int) -> None:
+        self.items, self.size, self.seed = items, min(int(batch_size), len(items)), seed
+        self._epochs: dict[int, Tensor] = {}
+
+    def _epoch(self, epoch: int) -> Tensor:
+        if epoch not in self._epochs:
+            generator = torch.Generator(self.items.device).manual_seed(mix(self.seed, epoch, 1))
+            shuffle = torch.randperm(len(self.items), generator=generator, device=self.items.device)
+            self._epochs = {k: v for k, v in self._epochs.items() if k == epoch - 1}
+            self._epochs[epoch] = self.items[shuffle]
+        return self._epochs[epoch]
+
+    def __call__(self, step: int) -> Tensor:
+        epoch, first = divmod(step * self.size, len(self.items))
+        head = self._epoch(epoch)[first : first + self.size]
+        if len(head) == self.size:
+            return head
+        return torch.cat([head, self._epoch(epoch + 1)[: self.size - len(head)]])
+
+
+def knobs(model: nn.Module, objective: Objective) -> dict[str, Tensor]:
+    """Every buffer a schedule may drive, by name: term weights, and what the model's parts declare."""
+    found: dict[str, Tensor] = {}
+    for module in (*objective.modules(), *model.modules()):
+        for name in getattr(module, "knobs", ()):
+            found[name] = getattr(module, name)
+    return found
+
+
+def clip_gradients(parameters: list[nn.Parameter], largest: float, members: torch.Size) -> None:
+    """Scale each member's whole gradient down to norm `largest` at most; members are leading dimensions."""
+    n = len(members)
+    gradients = [p.grad for p in parameters if p.grad is not None]
+    squares = torch.stack([g.square().reshape(*members, -1).sum(-1) for g in gradients]).sum(0)
+    factor = (largest / (squares.sqrt() + 1e-12)).clamp(max=1.0)
+    for g in gradients:
+        g.mul_(factor.view(members + (1,) * (g.dim() - n)))
+
+
+class Run:
+    """The moving parts of a run: static buffers, one step, and the state that a checkpoint holds."""
+
+    def __init__(
+        self,
+        model: LatentModel,
+        objective: Objective,
+        rows: Rows,
+        items: Tensor,
+        training: Training,
+        schedules: Mapping[str, Schedule],
+        prepare: nn.Module,
+        total: int,
+    ) -> None:
+        self.model, self.objective, self.rows, self.training = model, objective, rows, training
+        self.prepare, self.total = prepare, total
+        self.parameters = [p for p in model.parameters() if p.requires_grad]
+        self.rate = torch.tensor(training.learning_rate, device=rows.device)
+        self.adam = Adam(self.parameters, self.rate)
+        self.order = Order(items, training.batch_size, training.seed)
+        self.tape = Tape(mix(training.seed, 2), rows.device)
+        self.index = self.order(0).clone()
+        self.batch = rows.take(self.index)
+        self.schedules = dict(schedules)
+        self.rate_schedule = training.rates()
+        self.knobs = knobs(model, objective)
+        if unknown := set(self.schedules) - set(self.knobs):
+            raise ValueError(f"schedules drive unknown knobs {sorted(unknown)}; this model has {sorted(self.knobs)}.")
+        for name, schedule in self.schedules.items():
+            try:
+                finite = all(math.isfinite(schedule(step, total)) for step in (0, total // 2, total))
+                problem = None if finite else "it gives values that are not finite."
+            except (ValueError, TypeError) as error:
+                problem = str(error)
+            if problem:
+                raise ValueError(f"schedules cannot drive {name!r} by {schedule!r}: {problem}")
+        self.step = self.reported = 0  # steps taken, and taken when the sums were last read
+        self.rate_factor = 1.0
+        self.retries = 0
+        self.best: dict[str, Tensor] = {}
+        self.best_loss = math.inf
+        self.waited = 0
+        self.stopped = False  # by patience, before the last step
+        self._written: dict[str, float] = {}
+        self._prime()
+        self._run: Callable[[], None] = self._eager
+
+    # -- one step ---------------------------------------------------------------------------------------------
+
+    def _measure(self) -> tuple[Tensor, dict[str, Tensor]]:
+        """Forward pass on the static buffers: the loss and every term, (*members,)."""
+        x = self.prepare(self.rows.take(self.index) if self.rows.static else self.batch)
+        if self.training.binarise:
+            x = (x > self.tape.uniform(x)).to(x.dtype)
+        if self.training.n_samples > 1:
+            x = x.repeat(self.training.n_samples, 1)
+        loss, terms = self.objective(self.model(x, Draw(self.tape, hard=False)))
+        return loss, terms
+
+    def _loss(self) -> tuple[Tensor, Tensor]:
+        """The loss, (*members,), and with it every term, (1 + terms, *members), without a gradient."""
+        loss, terms = self._measure()
+        return loss, torch.stack([v.detach() for v in (loss, *terms.values())])
+
+    def _eager(self) -> None:
+        for p in self.parameters:
+            p.grad = None
+        loss, terms = self._loss()
+        loss.backward(self.ones)
+        if self.training.clip_norm is not None:
+            clip_gradients(self.parameters, float(self.training.clip_norm), loss.shape)
+        self.adam.step()
+        self.sums.add_(terms)  # what is not finite stays so: one look at the sums tells of every step
+
+    def _prime(self) -> None:
+        """Record the noise tape and learn the terms' names."""
+        with torch.no_grad(), evaluating(self.model):
+            loss, terms = self._measure()
+        self.names = ["loss", *terms]
+        self.sums = torch.zeros(len(self.names), *loss.shape, device=self.rows.device)
+        self.ones = torch.ones_like(loss)
+
+    def set_knobs(self, step: int) -> None:
+        """Write every scheduled value into its buffer, where it has changed."""
+        for name, schedule in self.schedules.items():
+            self._write(name, self.knobs[name], schedule(step, self.total))
+        self._write("learning_rate", self.rate, self.rate_factor * self.rate_schedule(step, self.total))
+
+    def _write(self, name: str, buffer: Tensor, value: float) -> None:
+        if self._written.get(name) != value:
+            self._written[name] = value
+            buffer.fill_(value)
+
+    def advance(self) -> None:
+        """Load the step's rows, noise and knobs, then take it."""
+        training, step = self.training, self.step
+        if training.restart_optimizer and self._drops(step):
+            self.adam.forget()
+        self.set_knobs(step)
+        index = self.order(step)
+        if self.rows.static:
+            self.index.copy_(index)
+        else:
+            self.batch.copy_(self.rows.take(index))
+        self.tape.refill(step)
+        self._run()
+        self.step += 1
+
+    def _drops(self, step: int) -> bool:
+        at = self.training.decay_at
+        return step > 0 and step == math.ceil(at if isinstance(at, Integral) else at * self.total)
+
+    # -- faster ways to take the same step --------------------------------------------------------------------
+
+    def accelerate(self, say: Callable[[str], None]) -> None:
+        """Compile and capture the step where that pays; on failure say so once and stay with the slower way."""
+        cuda = self.rows.device.type == "cuda"
+        wanted = self.training.compile
+        if wanted or (wanted is None and cuda and self.total - self.step >= 20_000):
+            self._attempt("compiling", self._compile, say)
+        if cuda:
+            self._attempt("capturing a CUDA graph of", self._capture, say)
+
+    def _attempt(self, what: str, action: Callable[[], None], say: Callable[[str], None]) -> None:
+        before = self.state()
+        plain = self._loss, self._run
+        try:
+            action()
+        except Exception as error:  # whatever a compiler or driver throws: the eager step always works
+            self._loss, self._run = plain  # type: ignore[method-assign]
+            say(f"{what} the step failed ({type(error).__name__}: {str(error).splitlines()[0]}); going on without.")
+        self.load(before)
+
+    def _compile(self) -> None:
+        with warnings.catch_warnings():  # torch's own deprecations, raised while it imports its compiler
+            warnings.simplefilter("ignore")
+            self._loss = torch.compile(self._loss)  # type: ignore[method-assign]
+            self.tape.refill(0)
+            self._eager()
+
+    def _capture(self) -> None:
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            for _ in range(3):
+                self.tape.refill(0)
+                self._eager()
+        torch.cuda.current_stream().wait_stream(stream)
+        graph = torch.cuda.CUDAGraph()
+        self.tape.refill(0)
+        with torch.cuda.graph(graph):
+            self._eager()
+        self._run = graph.replay
+
+    # -- state ------------------------------------------------------------------------------------------------
+
+    def moments(self) -> dict[str, Tensor]:
+        return {k: v.detach().cpu().clone() for k, v in self.adam.state()}
+
+    def load_moments(self, moments: Mapping[str, Tensor]) -> None:
+        for name, value in self.adam.state():
+            value.copy_(moments[name])
+
+    def _named(self) -> Iterator[tuple[str, Tensor]]:
+        for name, value in self.model.state_dict().items():
+            yield f"model.{name}", value
+        yield from self.adam.state()
+        yield "sums", self.sums
+
+    def state(self) -> State:
+        """A copy of all that the rest of the run depends on."""
+        tensors = {k: v.detach().clone() for k, v in self._named()}
+        tensors |= {f"best.{k}": v for k, v in self.best.items()}
+        meta = {
+            "step": self.step,
+            "reported": self.reported,
+            "rate_factor": self.rate_factor,
+            "retries": self.retries,
+            "best_loss": None if math.isinf(self.best_loss) else self.best_loss,
+            "waited": self.waited,
+            "stopped": self.stopped,
+            "threads": torch.get_num_threads(),
+        }
+        return State(tensors, meta)
+
+    def load(self, state: State) -> None:
+        """Go back (or on) to a state, in place, so that captured graphs stay valid."""
+        with torch.no_grad():
+            for name, value in self._named():
+                value.copy_(state.tensors[name])
+        best = {k.removeprefix("best."): v for k, v in state.tensors.items() if k.startswith("best.")}
+        self.best = {k: v.to(self.rows.device) for k, v in best.items()}
+        meta = state.meta
+        self.step, self.reported = meta["step"], meta["reported"]
+        self.rate_factor, self.retries = meta["rate_factor"], meta["retries"]
+        self.best_loss = math.inf if meta["best_loss"] is None else meta["best_loss"]
+        self.waited, self.stopped = meta["waited"], meta["stopped"]
+
+    def broken(self) -> str | None:
+        """A term that was not finite since the last report (or "weights"), None when all is well."""
+        weights = torch.stack(torch._foreach_norm(tuple(self.parameters))).sum()
+        sums = self.sums.reshape(len(self.names), -1).sum(-1)
+        finite = torch.isfinite(torch.cat([sums, weights[None]])).tolist()
+        bad = [name for name, ok in zip([*self.names, "weights"], finite, strict=True) if not ok]
+        return next((name for name in bad if name != "loss"), "loss") if bad else None
+
+    # -- numbers ----------------------------------------------------------------------------------------------
+
+    def read_sums(self) -> dict[str, float]:
+        """Means of the terms since the last report (over members too, where there are several)."""
+        means = (self.sums / max(1, self.step - self.reported)).reshape(len(self.names), -1).mean(-1).tolist()
+        self.sums.zero_()
+        self.reported = self.step
+        return dict(zip(self.names, means, strict=True))
+
+    def final_weights(self) -> dict[str, float]:
+        ends = {k: s(self.total, self.total) for k, s in self.schedules.items()}
+        return {k: ends.get(k, float(getattr(self.objective, k).mean())) for k in self.objective.knobs}
+
+    def validate(self, items: Tensor) -> float:
+        """The objective on held-out rows: hard draws, the same noise every time, final weights."""
+        weights = self.final_weights()
+        total = 0.0
+        with torch.no_grad(), evaluating(self.model):
+            for part in items.split(BLOCK):
+                x = self.prepare(self.rows.take(part))
+                noise = PerRow(row_keys(x), self.training.seed)
+                if self.training.binarise:
+                    x = (x > noise.uniform(x)).to(x.dtype)
+                terms = self.objective.measure(self.model(x, Draw(noise, hard=True)))
+                loss = sum(weights.get(k, 1.0) * float(v.mean()) for k, v in terms.items())
+                total += loss * len(part)
+        return total / len(items)
+
+    def activity(self, items: Tensor) -> dict[str, float]:
+        """Active units and mean non-zeros a row of the code, on a few training rows.
+
+        A unit is active when the variance over rows of the mean of q(z|x) exceeds .01 (Burda et al., 2016): a unit
+        that idles at its prior is not, nor is one that is shut for good, though its KL may not be small.
+        """
+        with torch.no_grad(), evaluating(self.model):
+            x = self.prepare(self.rows.take(items))
+            q = self.model.encode(x)
+            counts = (q.mean.var(-2, correction=0) > ACTIVE_VARIANCE).sum(-1), (q.mode != 0).sum(-1)
+            active, nonzeros = torch.stack([c.float().mean() for c in counts]).tolist()
+            return {"active_units": active, "nonzeros": nonzeros}
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Let a user's own BatchNorm or Dropout look without learning."""
+    training = model.training
+    model.eval()
+    try:
+        yield
+    finally:
+        model.train(training)

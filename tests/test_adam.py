@@ -1,0 +1,64 @@
+"""Our Adam is torch's Adam."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from sparsevae.adam import Adam
+
+
+def _weights(device: str) -> list[nn.Parameter]:
+    generator = torch.Generator().manual_seed(0)
+    shapes = [(300, 70), (1,), (17,), (3, 5, 2)]
+    return [nn.Parameter(torch.randn(s, generator=generator).to(device)) for s in shapes]
+
+
+def _gradients(step: int, weights: list[nn.Parameter]) -> list[Tensor]:
+    generator = torch.Generator().manual_seed(step)
+    return [torch.randn(p.shape, generator=generator).to(p.device) * 10.0 ** (step % 5 - 2) for p in weights]
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def test_the_numbers_are_those_of_torch_s_fused_adam(device: str) -> None:
+    ours, theirs = _weights(device), _weights(device)
+    rate = torch.tensor(3e-3, device=device)
+    adam, peer = Adam(ours, rate), torch.optim.Adam(theirs, lr=3e-3, fused=True)
+    for step in range(50):
+        for weights in (ours, theirs):
+            for p, g in zip(weights, _gradients(step, weights), strict=True):
+                p.grad = g
+        adam.step()
+        peer.step()
+    for a, b in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-6, atol=1e-7)
+
+
+def test_a_weight_without_a_gradient_stays() -> None:
+    weights = _weights("cpu")
+    before = weights[1].detach().clone()
+    for p in weights:
+        p.grad = torch.ones_like(p)
+    weights[1].grad = None
+    Adam(weights, torch.tensor(0.1)).step()
+    assert torch.equal(weights[1], before)
+    assert not torch.equal(weights[0], _weights("cpu")[0])
+
+
+def test_forgetting_starts_anew() -> None:
+    weights, fresh = _weights("cpu"), _weights("cpu")
+    adam = Adam(weights, torch.tensor(0.1))
+    for step in range(3):
+        for p, g in zip(weights, _gradients(step, weights), strict=True):
+            p.grad = g
+        adam.step()
+    adam.forget()
+    with torch.no_grad():
+        for p, q in zip(weights, fresh, strict=True):
+            p.copy_(q)
+    for group, optimiser in ((weights, adam), (fresh, Adam(fresh, torch.tensor(0.1)))):
+        for p, g in zip(group, _gradients(9, group), strict=True):
+            p.grad = g
+        optimiser.step()
+    assert all(torch.equal(p, q) for p, q in zip(weights, fresh, strict=True))
