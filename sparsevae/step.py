@@ -178,7 +178,7 @@ class Run:
         if self.rows.static:
             self.index.copy_(index)
         else:
-            self.batch.copy_(self.rows.take(index))
+            self.batch.copy_(self.rows.take(index), non_blocking=True)
         self.tape.refill(step)
         self._run()
         self.step += 1
@@ -211,7 +211,9 @@ class Run:
     def _compile(self) -> None:
         with warnings.catch_warnings():  # torch's own deprecations, raised while it imports its compiler
             warnings.simplefilter("ignore")
-            self._loss = torch.compile(self._loss)  # type: ignore[method-assign]
+            # Nothing that Python would have to watch for changes between two steps: no guards, no look-ups.
+            options = {"guard_filter_fn": torch.compiler.skip_all_guards_unsafe}
+            self._loss = torch.compile(self._loss, options=options)  # type: ignore[method-assign]
             self.tape.refill(0)
             self._eager()
 
