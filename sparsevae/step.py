@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from numbers import Integral
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -212,7 +213,7 @@ class Run:
         with warnings.catch_warnings():  # torch's own deprecations, raised while it imports its compiler
             warnings.simplefilter("ignore")
             # Nothing that Python would have to watch for changes between two steps: no guards, no look-ups.
-            options = {"guard_filter_fn": torch.compiler.skip_all_guards_unsafe}
+            options: dict[str, Any] = {"guard_filter_fn": torch.compiler.skip_all_guards_unsafe}
             self._loss = torch.compile(self._loss, options=options)  # type: ignore[method-assign]
             self.tape.refill(0)
             self._eager()
