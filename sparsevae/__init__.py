@@ -12,15 +12,21 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from sparsevae import data
+    from sparsevae import data, metrics
+    from sparsevae.auditing import Audit, audit
+    from sparsevae.collapse import noise_experiment
     from sparsevae.distributions import SpikeSlab
     from sparsevae.estimator import SparseCoder, load
     from sparsevae.history import History
-    from sparsevae.models import VAE, VSC, BetaVAE
+    from sparsevae.models import MAT, VAE, VSC, BetaTCVAE, BetaVAE, CapacityVAE, PseudoVSC
+    from sparsevae.pruning import prune
     from sparsevae.schedules import Constant, Cosine, Cyclical, Linear, Step
     from sparsevae.settings import Training
+    from sparsevae.sizing import SuggestedSize, suggest_size
     from sparsevae.storage import StorageError
     from sparsevae.training import DivergenceError, SparsityWarning
+    from sparsevae.traversals import activation_matrix, edits, interpolate, traverse
+    from sparsevae.two_stage import second_stage
 
 _WHERE = {
     "data": "sparsevae.data",
@@ -37,26 +43,54 @@ _WHERE = {
     "History": "sparsevae.history",
     "SparsityWarning": "sparsevae.training",
     "Training": "sparsevae.settings",
+    "Audit": "sparsevae.auditing",
+    "audit": "sparsevae.auditing",
+    "prune": "sparsevae.pruning",
+    "SuggestedSize": "sparsevae.sizing",
+    "suggest_size": "sparsevae.sizing",
+    "noise_experiment": "sparsevae.collapse",
+    "second_stage": "sparsevae.two_stage",
+    "traverse": "sparsevae.traversals",
+    "interpolate": "sparsevae.traversals",
+    "edits": "sparsevae.traversals",
+    "activation_matrix": "sparsevae.traversals",
+    "metrics": "sparsevae.metrics",
 }
 
 __all__ = [
+    "MAT",
     "VAE",
     "VSC",
+    "Audit",
+    "BetaTCVAE",
     "BetaVAE",
+    "CapacityVAE",
     "Constant",
     "Cosine",
     "Cyclical",
     "DivergenceError",
     "History",
     "Linear",
+    "PseudoVSC",
     "SparseCoder",
     "SparsityWarning",
     "SpikeSlab",
     "Step",
     "StorageError",
+    "SuggestedSize",
     "Training",
+    "activation_matrix",
+    "audit",
     "data",
+    "edits",
+    "interpolate",
     "load",
+    "metrics",
+    "noise_experiment",
+    "prune",
+    "second_stage",
+    "suggest_size",
+    "traverse",
 ]
 
 
@@ -64,7 +98,7 @@ def __getattr__(name: str) -> Any:
     """Public names are imported when first used, so `import sparsevae` stays light; models come from the registry."""
     if name in _WHERE:
         module = importlib.import_module(_WHERE[name])
-        return module if name == "data" else getattr(module, name)
+        return module if name in ("data", "metrics") else getattr(module, name)
     if name[:1].isupper() and name in (registry := importlib.import_module("sparsevae.models").REGISTRY):
         return registry[name]
     raise AttributeError(f"module 'sparsevae' has no attribute {name!r}")

@@ -1,4 +1,4 @@
-"""The command line: fit, encode, evaluate, sample, data, demo.
+"""The command line: fit, encode, evaluate, audit, sample, data, demo.
 
 The flags of `fit` are read from the constructors, so a new model in the registry has its own without a line here.
 Results go to standard output (one JSON object with `--json`), everything else to standard error. Exit codes: 0;
@@ -371,7 +371,7 @@ class Commands(TyperGroup):
     """The commands, in the order in which one needs them."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        return ["fit", "encode", "evaluate", "sample", "data", "demo"]
+        return ["fit", "encode", "evaluate", "audit", "sample", "data", "demo"]
 
 
 app = typer.Typer(cls=Commands, add_completion=False, no_args_is_help=True, **_STYLE)
@@ -532,6 +532,30 @@ def _report(r: Mapping[str, Any]) -> list[tuple[str, str, str]]:
 
 
 @app.command()
+def audit(
+    folder: Folder,
+    data: Data,
+    gain_rows: Annotated[int, typer.Option(min=1, metavar="N", help="Rows to measure reconstruction gains on.")] = 2000,
+    split: Split = None,
+    data_option: DataOptions = None,
+    as_json: Json = False,
+) -> None:
+    """Which units are used, what each brings and costs, and whether the code has the right size."""
+    from sparsevae.auditing import audit
+
+    est = _load(folder)
+    X, part = _rows(data, split, data_option)
+    found = audit(est, X, gain_rows=gain_rows)
+    name = type(est).__name__
+    if as_json:
+        return _print_json({"model": name, "data": data, "split": part, **found.to_dict()})
+    print(f"{name} on {data} ({part}), {found.rows:,} rows; KL and gain in nats, gain on {found.gain_rows:,} rows\n")
+    header, lines = found.table()
+    _print_table(lines, *header, right="unit var(mu) mean(s2) sum KL gain p_on on")
+    print(f"\n{found.legend}\n{found.words}")
+
+
+@app.command()
 def sample(
     folder: Folder,
     out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="A .npy file, or a .png for images.")] = Path(
@@ -540,6 +564,9 @@ def sample(
     n: Annotated[int, typer.Option("-n", min=1, metavar="N", help="How many.")] = 16,
     seed: Annotated[int, typer.Option(help="The same seed gives the same samples.")] = 0,
     noise: Annotated[bool, typer.Option("--noise", help="Draw x from p(x|z) instead of taking its mean.")] = False,
+    second_stage: Annotated[
+        bool, typer.Option("--second-stage", help="Draw codes from the second stage, where there is one.")
+    ] = False,
     image_shape: Annotated[
         str, typer.Option(metavar="H,W", help="Height and width of an image in a .png; by default a square.")
     ] = "",
@@ -549,7 +576,7 @@ def sample(
 
     ending = _ending(out, ".npy", ".png")
     est = _load(folder)
-    rows = est.sample(n, seed=seed, noise=noise)
+    rows = est.sample(n, seed=seed, noise=noise, second_stage=second_stage)
     if ending == ".npy":
         _write(out, lambda file: np.save(file, rows))
     else:
@@ -591,7 +618,7 @@ def data_list(as_json: Json = False) -> None:
         return _print_json({"data": [dataclasses.asdict(i) for i in found]})
     _print_table(
         [
-            (i.name, f"{i.rows:,}", f"{i.rows_test:,}", f"{i.features:,}", "here" if i.available else "to download")
+            (i.name, f"{i.rows:,}", f"{i.rows_test:,}", f"{i.features:,}", "here" if i.available else "to fetch")
             for i in found
         ],
         *("name", "train", "test", "features", "where"),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -20,13 +20,16 @@ from torch.nn.functional import logsigmoid, softplus
 from sparsevae.gradients import Gate, ScaledSigmoid, switch
 
 __all__ = [
+    "Point",
     "SpikeSlab",
     "bernoulli_kl",
+    "closed_form",
     "divergence",
     "logit",
     "normal",
     "normal_by_variance",
     "normal_kl",
+    "pair",
     "spike_slab_kl",
     "unit_divergence",
 ]
@@ -111,6 +114,8 @@ class SpikeSlab(Distribution):
         Mean and standard deviation of the slab.
     gate : Gate, optional
         How `rsample` relaxes the gate; the paper's scaled sigmoid when not given.
+    warmth : Tensor, optional
+        How much of the slab a relaxed draw sees, in [0, 1]; all of it when not given.
     finite : bool
         A promise that every logit is finite, which spares a KL to this distribution the question.
     """
@@ -134,10 +139,11 @@ class SpikeSlab(Distribution):
         gate: Gate | None = None,
         validate_args: bool | None = None,
         *,
+        warmth: Tensor | None = None,
         finite: bool = False,
     ) -> None:
         self.logits, self.loc, self.scale = broadcast_all(logits, loc, scale)
-        self.gate, self.finite = gate, finite
+        self.gate, self.warmth, self.finite = gate, warmth, finite
         shape = self.loc.shape
         super().__init__(shape[:-1], shape[-1:], validate_args=validate_args)
 
@@ -149,6 +155,7 @@ class SpikeSlab(Distribution):
             self.scale.expand(shape),
             self.gate,
             validate_args=False,
+            warmth=self.warmth,
             finite=self.finite,
         )
 
@@ -171,9 +178,19 @@ class SpikeSlab(Distribution):
         """The likelier state of each gate, then the slab's mode: loc where p_on > 1/2, exact zero elsewhere."""
         return torch.where(self.logits > 0, self.loc, 0.0)
 
+    def opened(self) -> SpikeSlab:
+        """The same slabs with every gate open."""
+        return SpikeSlab(torch.full_like(self.loc, torch.inf), self.loc, self.scale, self.gate, validate_args=False)
+
     def draw(self, eps: Tensor, u: Tensor, hard: bool) -> Tensor:
-        """The draw as a function of its noise: eps ~ N(0,1) and u ~ U(0,1), both (..., J)."""
-        slab = torch.addcmul(self.loc, self.scale, eps)
+        """The draw as a function of its noise: eps ~ N(0,1) and u ~ U(0,1), both (..., J).
+
+        With a `warmth` w a relaxed draw has the slab N(w loc, scale^(2w)): pure noise at w = 0, the slab at w = 1.
+        """
+        loc, scale = self.loc, self.scale
+        if self.warmth is not None and not hard:
+            loc, scale = self.warmth * loc, scale**self.warmth
+        slab = torch.addcmul(loc, scale, eps)
         if hard:
             slab = torch.where(slab == 0, torch.finfo(slab.dtype).tiny, slab)  # an exact 0 would read as the spike
             return torch.where(switch(self.logits, u), slab, 0.0)
@@ -287,26 +304,71 @@ def bernoulli_kl(a: Tensor, b: Tensor) -> Tensor:
     return spike_slab_kl(a, zero, one, b, zero, one)
 
 
-UnitKL = Callable[[Any, Any], Tensor]
-_UNIT_KL: dict[tuple[type[Distribution], type[Distribution]], UnitKL] = {}
+class _Rule(NamedTuple):
+    kl: Callable[..., Tensor]
+    monte_carlo: bool
 
 
-def _pair(q: type[Distribution], p: type[Distribution]) -> Callable[[UnitKL], UnitKL]:
-    """Declare that `q || p` means something, by its closed form per unit."""
+_RULES: dict[tuple[type[Distribution], type[Distribution]], _Rule] = {}
 
-    def register(kl: UnitKL) -> UnitKL:
-        _UNIT_KL[q, p] = kl
+
+def pair(
+    q: type[Distribution], p: type[Distribution], *, monte_carlo: bool = False
+) -> Callable[[Callable[..., Tensor]], Callable[..., Tensor]]:
+    """Declare that `q || p` means something: kl(q, p) per unit, or kl(q, p, value) estimated from a draw of q.
+
+    Estimates are for pairs with one base measure that lack a closed form; nothing falls back to them unasked.
+    """
+
+    def register(kl: Callable[..., Tensor]) -> Callable[..., Tensor]:
+        _RULES[q, p] = _Rule(kl, monte_carlo)
         return kl
 
     return register
 
 
-@_pair(Normal, Normal)
+@pair(Normal, Normal)
 def _normal_normal(q: Normal, p: Normal) -> Tensor:
     return normal_kl(q.loc, q.scale, p.loc, p.scale)
 
 
-@_pair(SpikeSlab, SpikeSlab)
+class Point(Distribution):
+    """A code without noise, z = loc: not a density, so no bound can be made of it."""
+
+    arg_constraints: ClassVar = {"loc": constraints.independent(constraints.real, 1)}
+    support = constraints.real_vector
+
+    def __init__(self, loc: Tensor) -> None:
+        self.loc = loc
+        super().__init__(loc.shape[:-1], loc.shape[-1:], validate_args=False)
+
+    def expand(self, batch_shape: _Shape, _instance: Distribution | None = None) -> Point:
+        return Point(self.loc.expand(torch.Size(batch_shape) + self.event_shape))
+
+    @property
+    def mean(self) -> Tensor:
+        return self.loc
+
+    @property
+    def mode(self) -> Tensor:
+        return self.loc
+
+    @property
+    def variance(self) -> Tensor:
+        return torch.zeros_like(self.loc)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        """Nothing is known but the place: 0 there. A score made with it is log p(x, z) at the code."""
+        return torch.zeros_like((value - self.loc)[..., 0])
+
+
+@pair(Point, Normal)
+def _point_normal(q: Point, p: Normal) -> Tensor:
+    """The quadratic penalty alone, (loc - m)^2 / (2 s^2): a KL without its variance terms."""
+    return 0.5 * ((q.loc - p.loc) / p.scale).square()
+
+
+@pair(SpikeSlab, SpikeSlab)
 def _spike_slab(q: SpikeSlab, p: SpikeSlab) -> Tensor:
     return spike_slab_kl(q.logits, q.loc, q.scale, p.logits, p.loc, p.scale, finite=p.finite)
 
@@ -320,21 +382,34 @@ def _base(d: Distribution) -> Distribution:
     return d.base_dist if isinstance(d, Independent) else d
 
 
-def unit_divergence(q: Distribution, p: Distribution) -> Tensor:
-    """KL(q || p) of each unit, (..., B, J), in nats; a TypeError for a pair without a declared meaning."""
+def unit_divergence(q: Distribution, p: Distribution, value: Tensor | None = None) -> Tensor:
+    """KL(q || p) of each unit, (..., B, J), in nats; a TypeError for a pair without a declared meaning.
+
+    `value`, a draw of q, is needed by the few pairs whose divergence is a one-sample estimate.
+    """
     q, p = _base(q), _base(p)
-    kl = _UNIT_KL.get((type(q), type(p)))
-    if kl is None:
-        legal = sorted(b.__name__ for a, b in _UNIT_KL if a is type(q))
+    rule = _RULES.get((type(q), type(p)))
+    if rule is None:
+        legal = sorted(b.__name__ for a, b in _RULES if a is type(q))
         partners = ", ".join(legal) if legal else "none"
-        every = ", ".join(f"{a.__name__} || {b.__name__}" for a, b in _UNIT_KL)
+        every = ", ".join(f"{a.__name__} || {b.__name__}" for a, b in _RULES)
         raise TypeError(
             f"KL({type(q).__name__} || {type(p).__name__}) is not defined here. Legal priors for a "
             f"{type(q).__name__} posterior: {partners}. All legal pairs: {every}."
         )
-    return kl(q, p)
+    if not rule.monte_carlo:
+        return rule.kl(q, p)
+    if value is None:
+        raise ValueError(f"KL({type(q).__name__} || {type(p).__name__}) is estimated from a draw of q: pass value=.")
+    return rule.kl(q, p, value)
 
 
-def divergence(q: Distribution, p: Distribution) -> Tensor:
-    """KL(q || p) per item, (..., B), in nats."""
-    return unit_divergence(q, p).sum(-1)
+def closed_form(q: Distribution, p: Distribution) -> bool:
+    """Whether the divergence of this pair is exact, not an estimate from a draw."""
+    rule = _RULES.get((type(_base(q)), type(_base(p))))
+    return rule is not None and not rule.monte_carlo
+
+
+def divergence(q: Distribution, p: Distribution, value: Tensor | None = None) -> Tensor:
+    """KL(q || p) per item, (..., B), in nats: the sum over units, and what a prior chosen by x adds for its choice."""
+    return unit_divergence(q, p, value).sum(-1) + getattr(p, "extra", 0.0)

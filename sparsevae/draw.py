@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution, Independent, Normal
 
-from sparsevae.distributions import SpikeSlab
+from sparsevae.distributions import Point, SpikeSlab
 
 __all__ = ["Draw", "Fresh", "Noise", "PerRow", "Tape", "draw_from", "mix", "row_keys"]
 
@@ -62,6 +62,17 @@ def _(q: Any, noise: Noise, hard: bool) -> Tensor:
 @draw_from.register
 def _(q: Normal, noise: Noise, hard: bool) -> Tensor:
     return q.loc + q.scale * noise.normal(q.loc)
+
+
+@draw_from.register
+def _(q: Point, noise: Noise, hard: bool) -> Tensor:
+    return q.loc
+
+
+@draw_from.register
+def _(q: torch.distributions.Laplace, noise: Noise, hard: bool) -> Tensor:
+    u = noise.uniform(q.loc) - 0.5  # by the inverse of the distribution function
+    return q.loc - q.scale * u.sign() * torch.log1p(-2 * u.abs())
 
 
 @draw_from.register

@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, Self, TypeVar, cast
+from typing import Annotated, Any, ClassVar, NamedTuple, Self, TypeVar, cast
 
 import numpy as np
 import scipy.sparse
@@ -25,12 +25,14 @@ from torch.distributions import Distribution
 
 from sparsevae import families, storage
 from sparsevae import scaling as scalings
+from sparsevae.architectures import NETWORKS, Sizes, image_of
 from sparsevae.bounds import Bounds, bounds
 from sparsevae.distributions import SpikeSlab, divergence
 from sparsevae.draw import Draw, Fresh, PerRow, mix, row_keys
 from sparsevae.history import History
+from sparsevae.mixtures import SpikeSlabMixture
 from sparsevae.model import LatentModel
-from sparsevae.networks import Linear, initialise, mlp
+from sparsevae.networks import Linear, initialise
 from sparsevae.objectives import Objective, free_bits, kl, nll
 from sparsevae.parameters import check_choice, check_number, decode, documented, encode, parameters
 from sparsevae.priors import Prior
@@ -38,7 +40,7 @@ from sparsevae.rows import Stats, fingerprint, place, stats
 from sparsevae.schedules import Constant, Schedule
 from sparsevae.settings import Training
 from sparsevae.step import ACTIVE_VARIANCE
-from sparsevae.threads import threads
+from sparsevae.threads import cuda_arithmetic, threads
 from sparsevae.training import fit
 
 __all__ = ["ImportanceBound", "SparseCoder", "load"]
@@ -52,12 +54,13 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def _inference(method: F) -> F:
-    """Run a method without gradients and within the CPU quota."""
+    """Run a method of a fitted estimator without gradients, within the CPU quota, with the same bits every time."""
 
     @functools.wraps(method)
-    def quietly(*args: Any, **kwargs: Any) -> Any:
-        with threads(), torch.no_grad():
-            return method(*args, **kwargs)
+    def quietly(self: Any, *args: Any, **kwargs: Any) -> Any:
+        check_is_fitted(self)
+        with threads(), cuda_arithmetic(self._device(), tf32=False), torch.no_grad():
+            return method(self, *args, **kwargs)
 
     return cast(F, quietly)
 
@@ -88,15 +91,25 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
 
     n_components: Annotated[int, "Number of latent units J."] = field(default=64, kw_only=False)
     hidden: Annotated[tuple[int, ...], "Hidden layer sizes of the encoder; the decoder mirrors them."] = (400,)
-    likelihood: Annotated[str, "bernoulli, gaussian (learned variance), fixed-gaussian, or auto."] = "auto"
+    network: Annotated[
+        str, "dense; conv, any image: convolutions, then `hidden`; asperti, 28 x 28 (figure 7); mat, 32 x 32."
+    ] = "dense"
+    image_shape: Annotated[
+        tuple[int, ...] | None, "(H, W) or (H, W, C) of a row, for convolutions; None means a square grey image."
+    ] = None
+    likelihood: Annotated[
+        str, "bernoulli, gaussian (learned variance), fixed-gaussian, laplace, spike-slab or auto."
+    ] = "auto"
     variance_floor: Annotated[float, "Least variance of likelihood='gaussian', in scaled units."] = 0.03
-    variance: Annotated[float, "Variance of likelihood='fixed-gaussian', in scaled units."] = 0.1
+    variance: Annotated[float, "Variance of likelihood='fixed-gaussian' or 'laplace', in scaled units."] = 0.1
     scale: Annotated[str, "auto, standard, unit-norm or none; stored, and undone by inverse_transform."] = "auto"
     encoder: Annotated[nn.Module | None, "Your own network, (B, D) -> (B, any width); a linear head is added."] = None
     decoder: Annotated[nn.Module | None, "Your own network, (B, J) -> (B, any width); a linear head is added."] = None
     training: Annotated[Training | None, "Training settings; None means Training()."] = None
 
     # -- the recipe: what a paper's file says -------------------------------------------------------------------
+
+    story: ClassVar[type[LatentModel]] = LatentModel
 
     def posterior(self) -> families.Family:
         """The family of q(z|x)."""
@@ -109,6 +122,11 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
     def weights(self) -> dict[str, float]:
         """Weights of the terms; schedules may drive those named here."""
         return {"kl_z": 1.0}
+
+    def refuse_free_bits(self) -> None:
+        """For recipes whose terms are not a KL a unit."""
+        if self._training().free_bits:
+            raise ValueError(f"training.free_bits is for a KL per unit; {type(self).__name__} has none. Leave it at 0.")
 
     def objective(self) -> Objective:
         """What training minimises."""
@@ -126,6 +144,9 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
             raise ValueError(f"hidden must be a tuple of layer sizes, such as (400,); got {self.hidden!r}.")
         for size in self.hidden:
             check_number("hidden", size, "layer sizes above 0, such as (400,)", lambda n: n > 0, whole=True)
+        check_choice("network", self.network, NETWORKS)
+        if self.image_shape is not None:
+            self._check_image_shape(self.image_shape)
         check_choice("likelihood", self.likelihood, families.LIKELIHOODS)
         check_choice("scale", self.scale, scalings.SCALES)
         for name in ("variance_floor", "variance"):
@@ -138,6 +159,13 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         if not isinstance(self.training, (Training, type(None))):
             raise TypeError(f"training must be a Training(...) or None, got {self.training!r}.")
         self._training().validate()
+
+    def _check_image_shape(self, shape: Any) -> None:
+        expected = "(height, width) or (height, width, channels), such as (28, 28) or (32, 32, 3)"
+        if not (isinstance(shape, (tuple, list)) and len(shape) in (2, 3)):
+            raise ValueError(f"image_shape must be {expected}; got {shape!r}.")
+        for size in shape:
+            check_number("image_shape", size, expected, lambda n: n > 0, whole=True)
 
     # -- scikit-learn -------------------------------------------------------------------------------------------
 
@@ -162,7 +190,7 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
 
     @property
     def _n_features_out(self) -> int:
-        return int(self.model_.prior.loc.shape[-1])
+        return self.model_.prior.n_components
 
     def _read(self, X: Any, *, reset: bool) -> Any:
         """Whatever the user has -> a checked 2-d array (maybe a memory map) or CSR matrix, in its own dtype."""
@@ -267,6 +295,8 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         self._check_support(model.likelihood, data)
         self.model_ = model
         self.to(device)
+        some = torch.randperm(rows.shape[0], generator=torch.Generator().manual_seed(mix(settings.seed, 7)))[:BLOCK]
+        model.prior.start(self.scaling_(rows.take(some).to(device)))
 
     def _scaled_levels(self, data: Stats) -> set[float]:
         """The one or two values that the data have, after a scaling that leaves zero at zero; else nothing."""
@@ -297,23 +327,38 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
             problem = f"training.binarise needs likelihood='bernoulli' and values in [0, 1], got {low:g} to {high:g}"
         if problem:
             raise ValueError(f"{problem} after scale={self.scale!r}. Rescale X, or use likelihood='gaussian'.")
+        if likelihood.atom and not self._leaves_alone():
+            raise ValueError(
+                f"likelihood={self.likelihood_!r} is about exact zeros, which scale={self.scale!r} does not keep for "
+                "these data. Use scale='none'."
+            )
+
+    def _leaves_alone(self) -> bool:
+        """Whether scaling is the identity."""
+        own = self.scaling_
+        return isinstance(own, scalings.Affine) and not own.shift.any() and bool((own.scale == 1).all())
 
     def _build(self, n_features: int, weights: torch.Generator) -> LatentModel:
         n, posterior = int(self.n_components), self.posterior()
         likelihood = families.likelihood(self.likelihood_, variance_floor=self.variance_floor, variance=self.variance)
-        hidden = tuple(int(h) for h in self.hidden)
-        encoder = self._network("encoder", self.encoder, (n_features, *hidden), posterior.width(n), weights)
-        decoder = self._network("decoder", self.decoder, (n, *hidden[::-1]), likelihood.width(n_features), weights)
-        return LatentModel(encoder, posterior, decoder, likelihood, self.prior())
+        hidden, image = tuple(int(h) for h in self.hidden), self.image_shape
+        sizes = Sizes(n_features, posterior.width(n), n, likelihood.width(n_features), hidden, image)
+        if image is not None:
+            image_of(sizes)  # refuses a shape that does not hold a row, whether or not the networks look at it
+        encoder = self._network("encoder", self.encoder, sizes, weights)
+        decoder = self._network("decoder", self.decoder, sizes, weights)
+        prior = self.prior()
+        initialise(prior, weights)
+        return self.story(encoder, posterior, decoder, likelihood, prior)
 
-    def _network(
-        self, name: str, own: nn.Module | None, sizes: Sequence[int], n_out: int, weights: torch.Generator
-    ) -> nn.Module:
-        """A body, the user's own (with its weights) or an mlp, and a linear head."""
+    def _network(self, name: str, own: nn.Module | None, sizes: Sizes, weights: torch.Generator) -> nn.Module:
+        """One of ours by its name, or the user's own (with its weights) and a linear head."""
         if own is None:
-            network = mlp([*sizes, n_out])
+            network: nn.Module = getattr(NETWORKS[self.network], name)(sizes)
             initialise(network, weights)
             return network
+        widths = {"encoder": (sizes.features, sizes.raw_z), "decoder": (sizes.units, sizes.raw_x)}
+        n_in, n_out = widths[name]
         if any(isinstance(m, nn.modules.dropout._DropoutNd) for m in own.modules()):
             raise ValueError(
                 f"{name} holds a Dropout layer, whose noise comes from torch's global random state: a run could be "
@@ -322,12 +367,12 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         body = copy.deepcopy(own).cpu().eval()
         with torch.no_grad():
             try:
-                out = body(torch.zeros(2, sizes[0]))
+                out = body(torch.zeros(2, n_in))
             except Exception as error:
-                raise ValueError(f"{name} cannot take a float tensor of shape (B, {sizes[0]}): {error}") from error
+                raise ValueError(f"{name} cannot take a float tensor of shape (B, {n_in}): {error}") from error
         if not isinstance(out, Tensor) or out.dim() != 2 or len(out) != 2:
             shape = tuple(out.shape) if isinstance(out, Tensor) else type(out).__name__
-            raise ValueError(f"{name} must map (B, {sizes[0]}) to (B, width); for B = 2 it gave {shape}.")
+            raise ValueError(f"{name} must map (B, {n_in}) to (B, width); for B = 2 it gave {shape}.")
         head = Linear(out.shape[1], n_out)
         initialise(head, weights)
         return nn.Sequential(body, head)
@@ -336,6 +381,9 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         self, X: Any, settings: Training, plan: Mapping[str, Schedule], moments: dict[str, Tensor] | None
     ) -> None:
         rows = place(X, self._device(), resident=True)
+        self.n_rows_ = rows.shape[0]
+        if hasattr(self, "second_stage_"):
+            del self.second_stage_  # it knows the codes of the old weights
         model = self.model_.train()
         history = History()
         try:
@@ -359,6 +407,16 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
             model.eval()
             self.history_.extend(history)
             self.n_steps_ += int(history[-1]["step"]) if history else 0
+        self._settle(X)
+
+    @_inference
+    def _settle(self, X: Any) -> None:
+        """Let a prior that learns look at the training rows once more."""
+        seen = 0
+        if type(self.model_.prior).settle is not Prior.settle:
+            for x, n in self._blocks(X):
+                self.model_.prior.settle(x[:n], seen)
+                seen += n
 
     def _signature(self) -> dict[str, Any]:
         """What a run is a function of: class, constructor, seed and data; not where it writes or what it prints."""
@@ -378,13 +436,15 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
     # -- codes --------------------------------------------------------------------------------------------------
 
     def _device(self) -> torch.device:
-        return self.model_.prior.loc.device
+        return next(self.model_.parameters()).device
 
     def to(self, device: str | torch.device) -> Self:
         """Move a fitted model to a device."""
         check_is_fitted(self)
         self.model_.to(device)
         self.scaling_.to(device)
+        if hasattr(self, "second_stage_"):
+            self.second_stage_.to(device)
         return self
 
     def _blocks(self, X: Any) -> Iterator[tuple[Tensor, int]]:
@@ -412,7 +472,7 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         return _csr(codes)
 
     def _sparse(self) -> bool:
-        return isinstance(self.model_.prior.law(), SpikeSlab)
+        return isinstance(self.model_.posterior, families.SPARSE)
 
     def _wants_frame(self) -> bool:
         """set_output, or scikit-learn's own configuration, asked for a DataFrame, which has no sparse form."""
@@ -466,8 +526,11 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
 
     @_inference
     def score_meaning(self, X: Any) -> str:
-        """What a score of X is: 'bound' (on log p(x)), 'cross-entropy' (grey pixels) or 'normalised-row density'."""
+        """What a score of X is: 'bound' (on log p(x)), or 'cross-entropy' (grey pixels), 'normalised-row density', or
+        'joint density at the code' (log p(x, z) of an autoencoder without noise)."""
         check_is_fitted(self)
+        if not self.model_.posterior.density:
+            return "joint density at the code"
         if not self.scaling_.reversible:
             return "normalised-row density"
         if self.model_.likelihood.discrete:
@@ -494,7 +557,7 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         if (meaning := self.score_meaning(X)) != "bound":
             raise ValueError(
                 f"scores of this model on these data are a {meaning}, not a bound on log p(x): binarise grey pixels, "
-                "or fit with scale='auto'. score_samples gives the number under its own name."
+                "or fit with scale='auto' and with noise. score_samples gives the number under its own name."
             )
         b = self._bounds(X, n_samples)
         return ImportanceBound(b.importance.numpy(), b.standard_error.numpy(), b.effective_samples.numpy())
@@ -521,7 +584,7 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
             mode += float((q.mode != 0)[:n].sum())
             drawn += float((z != 0)[:n].sum())
             expected += float(q.p_on[:n].sum()) if isinstance(q, SpikeSlab) else float(n * self._n_features_out)
-            kl += float(divergence(q, p)[:n].double().sum())
+            kl += float(divergence(q, p, z)[:n].double().sum())
             means.append(q.mean[:n])
             target = self.scaling_.inverse(x)
             for most in errors:
@@ -556,12 +619,21 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         return Draw(Fresh(torch.Generator(self._device()).manual_seed(mix(seed, 6))), hard=True)
 
     @_inference
-    def sample(self, n: int = 1, *, seed: int = 0, noise: bool = False) -> Array:
-        """Ancestral samples: z from the prior, then the mean of p(x|z), or a draw from it with `noise`. (n, D)"""
+    def sample(self, n: int = 1, *, seed: int = 0, noise: bool = False, second_stage: bool = False) -> Array:
+        """Ancestral samples: z from the prior, then the mean of p(x|z), or a draw from it with `noise`. (n, D)
+
+        With `second_stage` z comes from the model of the codes that `sparsevae.second_stage` fitted instead.
+        """
         check_is_fitted(self)
         check_number("n", n, "an integer, 0 or above", lambda n: n >= 0, whole=True)
         draw = self._fresh(seed)
-        return self._decode(draw(self.model_.prior.law().expand((n,))), draw, noise)
+        if second_stage:
+            if not hasattr(self, "second_stage_"):
+                raise ValueError("this model has no second stage; fit one first: sparsevae.second_stage(est, X).")
+            z = self.second_stage_.sample(n, seed=mix(seed, 9), noise=True)
+            return self._decode(torch.from_numpy(z).to(self._device()), draw, noise)
+        law = self.model_.prior.law(self.model_.encode)
+        return self._decode(draw(law.expand((n,))), draw, noise)
 
     @_inference
     def sample_like(self, X: Any, n: int = 1, *, seed: int = 0, noise: bool = False) -> Array:
@@ -577,9 +649,9 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         x, _ = next(self._blocks(X))
         draw = self._fresh(seed)
         on = self.model_.encode(x).mode[:1] != 0
-        prior = self.model_.prior
-        z = prior.loc + prior.scale * draw.noise.normal(on.float().expand(n, -1).clone())
-        return self._decode(torch.where(on, z, 0.0), draw, noise)
+        law = self.model_.prior.law(self.model_.encode)
+        slabs = law.opened() if isinstance(law, (SpikeSlab, SpikeSlabMixture)) else law
+        return self._decode(torch.where(on, draw(slabs.expand((n,))), 0.0), draw, noise)
 
     # -- save ---------------------------------------------------------------------------------------------------
 
@@ -594,6 +666,10 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
     def save(self, path: str | Path) -> None:
         """Write a folder with safetensors and JSON; the encoder's and decoder's own code is not stored."""
         check_is_fitted(self)
+        storage.save_folder(path, *self._stored())
+
+    def _stored(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """What is saved: tensors, and settings in plain values; a second stage lies within its model."""
         tensors = {f"model.{k}": v for k, v in self.model_.state_dict().items()}
         tensors |= {f"scaling.{k}": v for k, v in self.scaling_.state_dict().items()}
         names = getattr(self, "feature_names_in_", None)
@@ -610,7 +686,10 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
             "n_steps": self.n_steps_,
             "history": self.history_.columns(),
         }
-        storage.save_folder(path, tensors, meta)
+        if hasattr(self, "second_stage_"):
+            inner, meta["second_stage"] = self.second_stage_._stored()
+            tensors |= {f"second_stage.{k}": v for k, v in inner.items()}
+        return tensors, meta
 
     def _restore(self, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> Self:
         n_features = meta["n_features_in"]
@@ -623,12 +702,20 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         self.scaling_ = affine if meta["scaling"] == "Affine" else scalings.UnitNorm(n_features)
         self.model_ = self._build(n_features, torch.Generator()).eval()
         for part, module in (("model.", self.model_), ("scaling.", self.scaling_)):
-            state = {k.removeprefix(part): v for k, v in tensors.items() if k.startswith(part)}
             try:
-                module.load_state_dict(state)
+                module.load_state_dict(_below(tensors, part))
             except RuntimeError as error:
                 raise storage.StorageError(f"the stored weights do not fit this model: {error}") from None
+        if "second_stage" in meta:
+            own = {"encoder": None, "decoder": None}
+            inner = _below(tensors, "second_stage.")
+            self.second_stage_: SparseCoder = _revive("the second stage", inner, meta["second_stage"], own, None)
         return self
+
+
+def _below(tensors: Mapping[str, Tensor], part: str) -> dict[str, Tensor]:
+    """The tensors of one part of a stored model, by their names within it."""
+    return {k.removeprefix(part): v for k, v in tensors.items() if k.startswith(part)}
 
 
 def _check_resolution(X: Any) -> None:

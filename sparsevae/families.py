@@ -13,22 +13,27 @@ from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
-from torch.distributions import Bernoulli, Distribution, Independent
+from torch.distributions import Bernoulli, Distribution, Independent, Laplace
 from torch.nn.functional import softplus
 
-from sparsevae.distributions import SpikeSlab, normal, normal_by_variance
-from sparsevae.gradients import AlwaysOn, Gate
+from sparsevae.distributions import Point, SpikeSlab, normal, normal_by_variance
+from sparsevae.gradients import AlwaysOn, Gate, per_member
 
 __all__ = [
     "LIKELIHOODS",
+    "SPARSE",
     "BernoulliData",
     "Family",
     "FixedGaussianData",
     "GaussianData",
     "GaussianPosterior",
+    "LaplaceData",
     "Likelihood",
+    "PointPosterior",
     "SlabPosterior",
+    "SpikeSlabData",
     "SpikeSlabPosterior",
+    "WarmSpikeSlabPosterior",
 ]
 
 _SCALE_FLOOR = 1e-4  # keeps log q finite should a posterior's variance collapse
@@ -44,6 +49,7 @@ class Family(nn.Module):
     """raw (..., width(n)) -> Distribution with event_shape (n,)."""
 
     parts: ClassVar[int] = 1
+    density: ClassVar[bool] = True  # whether what it gives has one: without it there is no bound
 
     def width(self, n: int) -> int:
         return self.parts * n
@@ -62,6 +68,15 @@ class GaussianPosterior(Family):
         return normal(loc, _deviation(log_variance))
 
 
+class PointPosterior(Family):
+    """raw = loc -> the point itself: an autoencoder's code."""
+
+    density: ClassVar[bool] = False
+
+    def forward(self, raw: Tensor) -> Distribution:
+        return Point(raw)
+
+
 class SpikeSlabPosterior(Family):
     """raw = (loc, log-variance, gate logits) -> SpikeSlab, relaxed through `gate`."""
 
@@ -75,6 +90,25 @@ class SpikeSlabPosterior(Family):
         loc, log_variance, logits = raw.chunk(3, -1)
         scale = _deviation(log_variance)
         return SpikeSlab(logits, loc, scale, self.gate, validate_args=False)
+
+
+class WarmSpikeSlabPosterior(SpikeSlabPosterior):
+    """The same, whose training draws see only part of the slab: the spike warm-up of VSC's UAI version.
+
+    The knob `slab_warmup` (the papers' lambda) runs from 0 to 1: gates learn first, on noise; values come later.
+    """
+
+    knobs: ClassVar[tuple[str, ...]] = ("slab_warmup",)
+    slab_warmup: Tensor
+
+    def __init__(self, gate: Gate) -> None:
+        super().__init__(gate)
+        self.register_buffer("slab_warmup", torch.ones(()), persistent=False)
+
+    def forward(self, raw: Tensor) -> Distribution:
+        loc, log_variance, logits = raw.chunk(3, -1)
+        scale = _deviation(log_variance)
+        return SpikeSlab(logits, loc, scale, self.gate, validate_args=False, warmth=per_member(self.slab_warmup))
 
 
 class SlabPosterior(Family):
@@ -92,10 +126,18 @@ class SlabPosterior(Family):
         return SpikeSlab(torch.full_like(loc, torch.inf), loc, scale, self.gate, validate_args=False)
 
 
+SPARSE = (SpikeSlabPosterior, SlabPosterior)
+"""Posteriors whose codes have exact zeros."""
+
+
 class Likelihood(Family):
-    """A family over data. `discrete` ones have probabilities, the others densities (which change with units)."""
+    """A family over data. `discrete` ones have probabilities, the others densities (which change with units).
+
+    One with an `atom` gives exact zeros a probability: scaling must leave the data alone.
+    """
 
     discrete: ClassVar[bool] = False
+    atom: ClassVar[bool] = False
 
     def check(self, low: float, high: float) -> str | None:
         """What is wrong with data whose values span [low, high], or None when they can be described."""
@@ -159,7 +201,48 @@ class FixedGaussianData(Likelihood):
         return {"variance": self.variance}
 
 
-LIKELIHOODS: tuple[str, ...] = ("auto", "bernoulli", "gaussian", "fixed-gaussian")
+class LaplaceData(Likelihood):
+    """raw = loc -> Laplace(loc, b) with 2 b^2 = variance, the same everywhere: absolute error with a scale."""
+
+    def __init__(self, variance: float) -> None:
+        super().__init__()
+        if not variance > 0:
+            raise ValueError(f"variance must be above 0, got {variance!r}.")
+        self.variance = float(variance)
+
+    def forward(self, raw: Tensor) -> Distribution:
+        scale = torch.full_like(raw, (self.variance / 2) ** 0.5)
+        return Independent(Laplace(raw, scale, validate_args=False), 1, validate_args=False)
+
+    def describe(self) -> dict[str, float]:
+        return {"variance": self.variance}
+
+
+class SpikeSlabData(Likelihood):
+    """raw = (loc, s, logits) -> SpikeSlab: each value is exactly 0, or N(loc, floor + softplus(s)).
+
+    The law of sparse codes as data: log(1 - p_on) for a zero, log p_on + log N for any other value. Sizes are learned
+    only where a unit is on.
+    """
+
+    parts: ClassVar[int] = 3
+    atom: ClassVar[bool] = True
+
+    def __init__(self, floor: float) -> None:
+        super().__init__()
+        if not floor > 0:
+            raise ValueError(f"variance_floor must be above 0, got {floor!r}; 1e-4 to 1e-2 suits codes.")
+        self.floor = float(floor)
+
+    def forward(self, raw: Tensor) -> Distribution:
+        loc, s, logits = raw.chunk(3, -1)
+        return SpikeSlab(logits, loc, (self.floor + softplus(s)).sqrt(), validate_args=False)
+
+    def describe(self) -> dict[str, float]:
+        return {"variance_floor": self.floor}
+
+
+LIKELIHOODS: tuple[str, ...] = ("auto", "bernoulli", "gaussian", "fixed-gaussian", "laplace", "spike-slab")
 """The likelihoods a constructor may name; "auto" is settled by the data."""
 
 
@@ -169,6 +252,8 @@ def likelihood(name: str, *, variance_floor: float, variance: float) -> Likeliho
         "bernoulli": BernoulliData,
         "gaussian": lambda: GaussianData(variance_floor),
         "fixed-gaussian": lambda: FixedGaussianData(variance),
+        "laplace": lambda: LaplaceData(variance),
+        "spike-slab": lambda: SpikeSlabData(variance_floor),
     }
     if name not in builders:
         raise ValueError(f"likelihood must be one of {', '.join(LIKELIHOODS)}; got {name!r}.")

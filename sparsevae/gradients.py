@@ -12,7 +12,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-__all__ = ["GATES", "AlwaysOn", "Gate", "ScaledSigmoid", "StraightThrough", "switch"]
+__all__ = ["GATES", "AlwaysOn", "Gate", "ScaledSigmoid", "StraightThrough", "per_member", "switch"]
 
 
 def switch(logits: Tensor, u: Tensor) -> Tensor:
@@ -20,7 +20,7 @@ def switch(logits: Tensor, u: Tensor) -> Tensor:
     return u > torch.sigmoid(-logits)
 
 
-def _per_member(knob: Tensor) -> Tensor:
+def per_member(knob: Tensor) -> Tensor:
     """A knob of shape () as it is, one of shape (*members,) ready to meet (*members, B, J)."""
     return knob if knob.dim() == 0 else knob[..., None, None]
 
@@ -46,7 +46,7 @@ class ScaledSigmoid(Gate):
         self.register_buffer("sharpness", torch.tensor(float(sharpness)), persistent=False)
 
     def forward(self, logits: Tensor, u: Tensor) -> Tensor:
-        return torch.sigmoid(_per_member(self.sharpness) * (u - torch.sigmoid(-logits)))
+        return torch.sigmoid(per_member(self.sharpness) * (u - torch.sigmoid(-logits)))
 
 
 class StraightThrough(Gate):
@@ -60,7 +60,7 @@ class StraightThrough(Gate):
         self.register_buffer("temperature", torch.tensor(float(temperature)), persistent=False)
 
     def forward(self, logits: Tensor, u: Tensor) -> Tensor:
-        soft = torch.sigmoid((logits + torch.logit(u)) / _per_member(self.temperature))
+        soft = torch.sigmoid((logits + torch.logit(u)) / per_member(self.temperature))
         return switch(logits, u).to(soft.dtype) + (soft - soft.detach())
 
 

@@ -19,11 +19,12 @@ __all__ = ["LatentModel", "Site", "Trace"]
 
 
 class Site(NamedTuple):
-    """One latent variable: posterior, prior, and the draw from the posterior."""
+    """One latent variable: posterior, prior, a draw of the posterior and, for terms that compare, one of the prior."""
 
     q: Distribution
     p: Distribution
     value: Tensor
+    reference: Tensor | None = None
 
 
 class Trace(NamedTuple):

@@ -1,4 +1,4 @@
-"""Networks: tensor -> tensor, and the only place with layers.
+"""Networks: tensor -> tensor. Here the dense layers; those for images are in `convolutions`.
 
 Every layer may carry leading member dimensions, so that many models of one shape train as one: inputs are
 (*members, B, D_in) or shared (B, D_in), outputs (*members, B, D_out).
@@ -13,14 +13,19 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
-__all__ = ["Linear", "initialise", "mlp"]
+__all__ = ["Layer", "Linear", "initialise", "mlp"]
 
 
-class Linear(nn.Module):
-    """y = x W^T + b with W (*members, D_out, D_in); without members, torch's own linear map.
+class Layer(nn.Module):
+    """A layer of ours. Its weights are undefined until `initialise`: construction touches no random state."""
 
-    Weights are undefined until `initialise`: construction touches no random state.
-    """
+    def reset(self, generator: torch.Generator) -> None:
+        """Draw the weights from an explicit generator."""
+        raise NotImplementedError
+
+
+class Linear(Layer):
+    """y = x W^T + b with W (*members, D_out, D_in); without members, torch's own linear map."""
 
     def __init__(self, n_in: int, n_out: int, members: tuple[int, ...] = ()) -> None:
         super().__init__()
@@ -28,7 +33,7 @@ class Linear(nn.Module):
         self.bias = nn.Parameter(torch.empty(*members, n_out))
 
     def reset(self, generator: torch.Generator) -> None:
-        """Uniform on +-1/sqrt(D_in), torch's default law, from an explicit generator."""
+        """Uniform on +-1/sqrt(D_in), torch's default law."""
         bound = 1 / math.sqrt(self.weight.shape[-1])
         with torch.no_grad():
             self.weight.uniform_(-bound, bound, generator=generator)
@@ -53,5 +58,5 @@ def mlp(sizes: Sequence[int], members: tuple[int, ...] = (), *, activate_last: b
 def initialise(module: nn.Module, generator: torch.Generator) -> None:
     """Draw the weights of every layer of ours, in order; a user's own layers keep what they came with."""
     for layer in module.modules():
-        if isinstance(layer, Linear):
+        if isinstance(layer, Layer):
             layer.reset(generator)

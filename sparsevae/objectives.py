@@ -27,7 +27,7 @@ def nll(trace: Trace) -> dict[str, Tensor]:
 
 def kl(trace: Trace) -> dict[str, Tensor]:
     """KL(q(z|x) || p(z)) of every latent site, as `kl_<site>`."""
-    return {f"kl_{k}": divergence(s.q, s.p) for k, s in trace.latents.items()}
+    return {f"kl_{k}": divergence(s.q, s.p, s.value) for k, s in trace.latents.items()}
 
 
 def free_bits(floor: float) -> Term:
@@ -38,10 +38,12 @@ def free_bits(floor: float) -> Term:
     """
 
     def term(trace: Trace) -> dict[str, Tensor]:
-        return {
-            f"kl_{k}": unit_divergence(s.q, s.p).mean(-2, keepdim=True).clamp_min(floor).sum(-1)
-            for k, s in trace.latents.items()
-        }
+        terms = {}
+        for k, s in trace.latents.items():
+            units = unit_divergence(s.q, s.p, s.value)
+            choice = divergence(s.q, s.p, s.value) - units.sum(-1)  # what is paid beside the units, by few priors
+            terms[f"kl_{k}"] = units.mean(-2, keepdim=True).clamp_min(floor).sum(-1) + choice.mean(-1, keepdim=True)
+        return terms
 
     return term
 
@@ -55,6 +57,7 @@ class Objective(nn.Module):
     def __init__(self, *terms: Term, weights: Mapping[str, float] | None = None) -> None:
         super().__init__()
         self.terms = terms
+        self.parts = nn.ModuleList(term for term in terms if isinstance(term, nn.Module))  # may have knobs of their own
         self.knobs = tuple(weights or ())
         for name, weight in (weights or {}).items():
             self.register_buffer(name, torch.tensor(float(weight)), persistent=False)

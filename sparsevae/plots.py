@@ -12,20 +12,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import torch
 
+from sparsevae import traversals
 from sparsevae.estimator import SparseCoder
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure, SubFigure
 
-__all__ = ["View", "codes", "features", "overview", "reconstructions", "training_curves", "traversal", "usage", "view"]
+__all__ = ["View", "activation_matrix", "codes", "features", "interpolation_strip", "overview", "reconstructions"]
+__all__ += ["training_curves", "traversal", "traversal_grid", "usage", "view"]
 
 Array = np.ndarray[Any, Any]
+AnyFigure = TypeVar("AnyFigure", bound="Figure | SubFigure")
 
 POSITIVE, NEGATIVE, INK, FAINT, PALE = "#0072B2", "#D55E00", "#22303c", "#71808e", "#c9d1d9"
 MAX_ROWS = 2000  # rows a picture is computed from: usage is then known to about 1 %
@@ -209,6 +212,83 @@ def traversal(v: View, n_units: int = 8, n_values: int = 9) -> Figure:
     return figure
 
 
+def traversal_grid(v: View, item: int = 0, n_units: int = 6, values: Sequence[float] | None = None) -> Figure:
+    """What the active units of one item do (VSC, figure 4): each line moves one, the rest of the code stays.
+
+    The first picture of a line is the item's own reconstruction, marked with the unit's own value.
+    """
+    code = v.codes[item]
+    units = traversals.active(code)[:n_units]
+    at = traversals.VALUES if values is None else np.asarray(values, dtype=np.float32)
+    width, height = v.cell(0.7)
+    figure = _figure(v.margin() + 1.2 + (1 + len(at)) * (width + 0.08), max(1, len(units)) * (height + 0.22) + 0.3)
+    if not len(units):
+        return _nothing(figure, "no unit is on in this row's code")
+    axes = figure.subplots(len(units), 1 + len(at), squeeze=False)
+    for line, unit, codes in zip(axes, units, traversals.set_units(code, units, at), strict=True):
+        rows = [v.decoded[item], *v.est.inverse_transform(codes)]
+        for ax, row, value in zip(line, rows, (code[unit], *at), strict=True):
+            v.draw(ax, row)
+            ax.set_xlabel(_name_value(v, value), fontsize=7, color=FAINT, labelpad=1.5)
+        line[0].xaxis.label.set(color=POSITIVE if code[unit] > 0 else NEGATIVE, fontweight="bold")
+        _name_unit(line[0], unit, "")
+        v.name_features(line[0])
+    axes[0, 0].set_title("item", fontsize=9, color=INK)
+    return figure
+
+
+def interpolation_strip(v: View, a: int, b: int, *, steps: int = 8, mode: str = "mixed") -> Figure:
+    """The walk from one item's code to another's (UAI, figure 7): frames, their codes, and what was switched."""
+    frames, labels = traversals.walk(v.codes[a], v.codes[b], steps, mode)
+    decoded = v.est.inverse_transform(frames)
+    used = np.flatnonzero((frames != 0).any(0))
+    width, height = v.cell(0.8)
+    figure = _figure(v.margin() + 1.0 + len(frames) * (max(width, 0.65) + 0.1), 2 * height + 0.7)
+    axes = figure.subplots(2, len(frames), squeeze=False)
+    limit = 1.1 * np.abs(frames).max() or 1.0
+    for top, bottom, row, code, label in zip(*axes, decoded, frames, labels, strict=True):
+        v.draw(top, row)
+        top.set_title(label, fontsize=7, color=INK)
+        value = code[used]
+        bottom.bar(np.arange(len(used)), value, color=np.where(value > 0, POSITIVE, NEGATIVE))
+        bottom.axhline(0, color=PALE, linewidth=0.8, zorder=0)
+        bottom.set(xlim=(-0.6, max(1, len(used)) - 0.4), ylim=(-limit, limit))
+        bottom.axis("off")
+    v.name_features(axes[0, 0])
+    return figure
+
+
+def activation_matrix(v: View) -> Figure:
+    """Which class uses which units (UAI, figure 6): the share of its rows with the unit on. Needs labels.
+
+    Units that no class uses are left out; the rest stand under the class that uses them most.
+    """
+    from matplotlib.colors import LinearSegmentedColormap
+
+    if v.labels is None:
+        raise ValueError("an activation matrix needs classes: make the view with labels=y.")
+    classes, share = traversals.class_shares(v.codes, v.labels, sparse=v.sparse)
+    order = np.lexsort((-share.max(0), share.argmax(0)))
+    order = order[share.max(0)[order] > 0]
+    figure = _figure(9.5, 0.9 + 0.2 * len(classes))
+    if not len(order):
+        return _nothing(figure)
+    ax = figure.subplots()
+    shades = LinearSegmentedColormap.from_list("share", ["#ffffff", POSITIVE])
+    drawn = ax.imshow(100 * share[:, order], cmap=shades, vmin=0, vmax=100, aspect="auto", interpolation="nearest")
+    _frame(ax)
+    ax.set_yticks(range(len(classes)), [str(c) for c in classes], fontsize=8, color=INK, parse_math=False)
+    if len(order) <= 60:
+        ax.set_xticks(range(len(order)), [str(unit) for unit in order], fontsize=6, color=FAINT, rotation=90)
+    ax.tick_params(length=0)
+    ax.set_xlabel(f"units that some class uses, {len(order)} of {share.shape[1]}", fontsize=8, color=FAINT)
+    bar = figure.colorbar(drawn, ax=ax, shrink=0.8, pad=0.01)
+    bar.outline.set_visible(False)
+    bar.ax.tick_params(labelsize=7, labelcolor=FAINT, color=PALE, length=2)
+    bar.set_label("on in % of its rows" if v.sparse else "strong in % of its rows", fontsize=8, color=FAINT)
+    return figure
+
+
 def features(v: View, n_units: int = 8, n_examples: int = 7) -> Figure:
     """What each unit adds: decode(code) - decode(code without it), averaged where it is on; and its top items."""
     units = v.units(n_units)
@@ -345,22 +425,23 @@ def sweep(codes: Array, n: int) -> Array:
 
 def _draw_traversal(figure: Figure | SubFigure, v: View, units: list[int], n_values: int) -> None:
     if not units:
-        return _nothing(figure)
+        _nothing(figure)
+        return
     axes = figure.subplots(len(units), n_values, squeeze=False)
     for line, unit in zip(axes, units, strict=True):
         walk = np.zeros((n_values, v.codes.shape[1]), dtype=np.float32)
         walk[:, unit] = sweep(v.codes[:, unit], n_values)
         for ax, row, value in zip(line, v.est.inverse_transform(walk), walk[:, unit], strict=True):
             v.draw(ax, row)
-            text = "off" if value == 0 and v.sparse else f"{value:.1f}"
-            ax.set_xlabel(text, fontsize=7, color=FAINT, labelpad=1.5)
+            ax.set_xlabel(_name_value(v, value), fontsize=7, color=FAINT, labelpad=1.5)
         _name_unit(line[0], unit, v.describe(unit))
         v.name_features(line[0])
 
 
 def _draw_features(figure: Figure | SubFigure, v: View, units: list[int], n_examples: int) -> None:
     if not units:
-        return _nothing(figure)
+        _nothing(figure)
+        return
     width = v.cell(0.7)[0]
     ratios = [*[width] * (1 + n_examples), 2.0]
     axes = figure.subplots(len(units), 2 + n_examples, squeeze=False, width_ratios=ratios)
@@ -392,13 +473,18 @@ def _tell(v: View, unit: int) -> str:
     return "\n".join(lines)
 
 
+def _name_value(v: View, value: float) -> str:
+    return "off" if value == 0 and v.sparse else f"{value:.1f}"
+
+
 def _name_unit(ax: Axes, unit: int, more: str) -> None:
     text = f"unit {unit}\n{more}" if more else f"unit {unit}"
     ax.set_ylabel(text, fontsize=8, color=INK, rotation=0, ha="right", va="center", labelpad=8)
 
 
-def _nothing(figure: Figure | SubFigure) -> None:
-    figure.text(0.5, 0.5, "no unit is on in any of these rows", ha="center", color=FAINT)
+def _nothing(figure: AnyFigure, text: str = "no unit is on in any of these rows") -> AnyFigure:
+    figure.text(0.5, 0.5, text, ha="center", color=FAINT)
+    return figure
 
 
 def _head(figure: SubFigure, width: float, text: str) -> None:

@@ -1,4 +1,4 @@
-"""Priors: (x, encode) -> Distribution over units. Fixed ones ignore both arguments; learned ones will not."""
+"""Priors: (x, encode) -> Distribution over units. Fixed ones ignore both arguments."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from torch import Tensor, nn
 from torch.distributions import Distribution
 
 from sparsevae.distributions import SpikeSlab, logit, normal
+from sparsevae.mixtures import TwoNormals
 
-__all__ = ["Encode", "FixedSpikeSlab", "Prior", "StandardNormal"]
+__all__ = ["Encode", "FixedSpikeSlab", "Prior", "SparseNormals", "StandardNormal"]
 
 Encode = Callable[[Tensor], Distribution]
 
@@ -19,31 +20,42 @@ class Prior(nn.Module):
     """p(z), shape (J,) or (*members, 1, J), broadcast against q(z|x) of shape (*members, B, J).
 
     `law` is what samples are drawn from; `forward` what q(z|x) is measured against, the same unless it depends on x.
+    A prior that learns may look at rows before training (`start`) and after it (`settle`), both in the network's units.
     """
-
-    loc: Tensor
-    scale: Tensor
 
     def __init__(self, n_components: int) -> None:
         super().__init__()
-        self.register_buffer("loc", torch.zeros(n_components), persistent=False)
-        self.register_buffer("scale", torch.ones(n_components), persistent=False)
+        self.n_components = n_components
 
-    def law(self) -> Distribution:
+    def law(self, encode: Encode) -> Distribution:
         raise NotImplementedError
 
     def forward(self, x: Tensor, encode: Encode) -> Distribution:
-        return self.law()
+        return self.law(encode)
+
+    def start(self, x: Tensor) -> None:
+        """See some rows, (n, D), before the first step."""
+
+    def settle(self, x: Tensor, seen: int) -> None:
+        """See a block of rows, (n, D), after the last step, when `seen` rows came before it."""
 
 
 class StandardNormal(Prior):
     """N(0, 1) for every unit."""
 
-    def law(self) -> Distribution:
+    loc: Tensor
+    scale: Tensor
+
+    def __init__(self, n_components: int) -> None:
+        super().__init__(n_components)
+        self.register_buffer("loc", torch.zeros(n_components), persistent=False)
+        self.register_buffer("scale", torch.ones(n_components), persistent=False)
+
+    def law(self, encode: Encode) -> Distribution:
         return normal(self.loc, self.scale)
 
 
-class FixedSpikeSlab(Prior):
+class FixedSpikeSlab(StandardNormal):
     """Each unit is on with probability alpha, and then N(0, 1). alpha = 1 is the standard normal prior.
 
     `alpha` is one number, or one for each member of a stack of models.
@@ -60,5 +72,19 @@ class FixedSpikeSlab(Prior):
         self.finite = bool(logits.isfinite().all())
         self.register_buffer("logits", logits.contiguous(), persistent=False)
 
-    def law(self) -> Distribution:
+    def law(self, encode: Encode) -> Distribution:
         return SpikeSlab(self.logits, self.loc, self.scale, validate_args=False, finite=self.finite)
+
+
+class SparseNormals(Prior):
+    """Two Gaussians for every unit, narrow with probability `off`, wide else: MAT's sparse prior."""
+
+    off: Tensor
+
+    def __init__(self, n_components: int, off: float, spike: float) -> None:
+        super().__init__(n_components)
+        self.spike = spike
+        self.register_buffer("off", torch.tensor(float(off)), persistent=False)
+
+    def law(self, encode: Encode) -> Distribution:
+        return TwoNormals(self.off, self.spike, self.n_components)

@@ -45,7 +45,8 @@ class Training(BaseEstimator):
     n_samples: Annotated[int, "Draws of z per item and step."] = 1
     clip_norm: Annotated[float | None, "Largest gradient norm, for each member; None leaves gradients alone."] = None
     kl_warmup: Annotated[
-        int | float, "Ramp KL weights up from 0 until this step (int) or share of the run (float)."
+        int | float,
+        "Ramp the weights of the KL and other terms on codes up from 0 until this step or share.",
     ] = 0
     free_bits: Annotated[float, "Nats of KL that each unit may use free of charge."] = 0.0
     schedules: Annotated[dict[str, Schedule] | None, "More knobs to drive, by name: {'kl_z': Cyclical(0, 1)}."] = None

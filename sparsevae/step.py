@@ -213,7 +213,11 @@ class Run:
         with warnings.catch_warnings():  # torch's own deprecations, raised while it imports its compiler
             warnings.simplefilter("ignore")
             # Nothing that Python would have to watch for changes between two steps: no guards, no look-ups.
-            options: dict[str, Any] = {"guard_filter_fn": torch.compiler.skip_all_guards_unsafe}
+            # Layouts stay as they are: with its own, torch 2.11 cannot compile images of one channel.
+            options: dict[str, Any] = {
+                "guard_filter_fn": torch.compiler.skip_all_guards_unsafe,
+                "layout_optimization": False,
+            }
             self._loss = torch.compile(self._loss, options=options)  # type: ignore[method-assign]
             self.tape.refill(0)
             self._eager()
@@ -293,13 +297,9 @@ class Run:
         self.reported = self.step
         return dict(zip(self.names, means, strict=True))
 
-    def final_weights(self) -> dict[str, float]:
-        ends = {k: s(self.total, self.total) for k, s in self.schedules.items()}
-        return {k: ends.get(k, float(getattr(self.objective, k).mean())) for k in self.objective.knobs}
-
     def validate(self, items: Tensor) -> float:
-        """The objective on held-out rows: hard draws, the same noise every time, final weights."""
-        weights = self.final_weights()
+        """The objective on held-out rows: hard draws, the same noise every time, schedules at their ends."""
+        self.set_knobs(self.total)
         total = 0.0
         with torch.no_grad(), evaluating(self.model):
             for part in items.split(BLOCK):
@@ -307,9 +307,9 @@ class Run:
                 noise = PerRow(row_keys(x), self.training.seed)
                 if self.training.binarise:
                     x = (x > noise.uniform(x)).to(x.dtype)
-                terms = self.objective.measure(self.model(x, Draw(noise, hard=True)))
-                loss = sum(weights.get(k, 1.0) * float(v.mean()) for k, v in terms.items())
-                total += loss * len(part)
+                loss, _ = self.objective(self.model(x, Draw(noise, hard=True)))
+                total += float(loss.mean()) * len(part)
+        self.set_knobs(self.step)
         return total / len(items)
 
     def activity(self, items: Tensor) -> dict[str, float]:

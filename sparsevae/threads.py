@@ -1,4 +1,4 @@
-"""CPU threads that respect the quota of a container: more threads than cores make torch many times slower."""
+"""How the machine computes: CPU threads within the quota, and CUDA arithmetic that can be repeated."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-__all__ = ["cpu_quota", "threads"]
+__all__ = ["cpu_quota", "cuda_arithmetic", "threads"]
 
 
 def _read(path: Path) -> list[str]:
@@ -34,7 +34,10 @@ def cpu_quota(root: Path = Path("/sys/fs/cgroup")) -> int:
 
 @contextmanager
 def threads(count: int | None = None) -> Iterator[int]:
-    """Run torch with `count` threads, or at most the quota when None; the caller's setting comes back after."""
+    """Run torch with `count` threads, or at most the quota when None; the caller's setting comes back after.
+
+    More threads than cores make torch many times slower.
+    """
     before = torch.get_num_threads()
     now = count or min(before, cpu_quota())
     if now != before:
@@ -44,3 +47,23 @@ def threads(count: int | None = None) -> Iterator[int]:
     finally:
         if now != before:
             torch.set_num_threads(before)
+
+
+@contextmanager
+def cuda_arithmetic(device: torch.device, *, tf32: bool) -> Iterator[None]:
+    """On CUDA: convolutions by algorithms that give the same bits every time, TensorFloat-32 as asked.
+
+    These are process-wide settings, so a CPU run leaves them alone: two fits in threads would undo each other's.
+    """
+    if device.type != "cuda":
+        yield
+        return
+    cudnn = torch.backends.cudnn
+    before = torch.get_float32_matmul_precision(), cudnn.deterministic, cudnn.allow_tf32
+    torch.set_float32_matmul_precision("high" if tf32 else "highest")
+    cudnn.deterministic, cudnn.allow_tf32 = True, tf32
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before[0])
+        cudnn.deterministic, cudnn.allow_tf32 = before[1:]

@@ -26,7 +26,7 @@ from sparsevae.rows import Rows
 from sparsevae.schedules import Linear, Schedule
 from sparsevae.settings import Training
 from sparsevae.step import BLOCK, Run
-from sparsevae.threads import threads
+from sparsevae.threads import cuda_arithmetic, threads
 
 __all__ = ["DivergenceError", "SparsityWarning", "fit"]
 
@@ -62,19 +62,6 @@ def _stop_signals() -> Iterator[list[int]]:
         yield caught
     finally:
         restore()
-
-
-@contextmanager
-def _matmul_precision(tf32: bool, device: torch.device) -> Iterator[None]:
-    if device.type != "cuda":  # a process-wide setting: two fits in threads would undo each other's
-        yield
-        return
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("high" if tf32 else "highest")
-    try:
-        yield
-    finally:
-        torch.set_float32_matmul_precision(before)
 
 
 def split(n_rows: int, fraction: float, seed: int, device: torch.device) -> tuple[Tensor, Tensor]:
@@ -138,7 +125,7 @@ def fit(
     history.extend(found[2] if found else [])
     progress = Progress(label, total, training.verbose)
     count = found[0].meta["threads"] if found else None
-    with threads(count), _matmul_precision(training.tf32, device), torch.enable_grad(), _stop_signals() as stop:
+    with threads(count), cuda_arithmetic(device, tf32=training.tf32), torch.enable_grad(), _stop_signals() as stop:
         try:
             run = Run(model, objective, rows, items, training, plan, prepare or nn.Identity(), total)
             if moments:
@@ -162,7 +149,7 @@ def fit(
 def _warmups(objective: Objective, training: Training) -> dict[str, Schedule]:
     if not training.kl_warmup:
         return {}
-    names = [k for k in objective.knobs if k.startswith("kl_")]
+    names = [k for k in objective.knobs if not k.startswith("nll_")]
     return {k: Linear(0.0, float(getattr(objective, k)), end=training.kl_warmup) for k in names}
 
 
@@ -244,7 +231,7 @@ def _roll_back(run: Run, good: State, term: str, progress: Progress) -> State:
 def _warn_about_sparsity(history: History, model: LatentModel) -> None:
     if not history:
         return
-    active, n = history[-1]["active_units"], model.prior.loc.shape[-1]
+    active, n = history[-1]["active_units"], model.prior.n_components
     if history[-1]["nonzeros"] == 0:
         warnings.warn(
             "every code is zero: no unit is more likely on than off for any row. Try kl_warmup=0.5, more steps, a "

@@ -23,6 +23,7 @@ from torch import nn
 
 import sparsevae as sv
 from sparsevae import cli, models
+from sparsevae.auditing import audit
 from sparsevae.checkpoint import RunFolder
 from sparsevae.parameters import Parameter, documented, parameters
 from sparsevae.schedules import Schedule
@@ -261,6 +262,20 @@ def test_evaluate_names_the_score_and_what_it_depends_on(folders: dict[str, Path
         ["variance", "floor", f"{floor:g}"]
     ]
     assert [line.split()[0] for line in shown.splitlines()[-3:]] == ["1", "3", "no"]
+
+
+def test_audit_says_what_python_says_and_gives_a_verdict(folders: dict[str, Path], run: Any) -> None:
+    expected = audit(sv.load(folders["VSC"]), sv.data.load("digits").X_test, gain_rows=100)
+    found = run("audit", folders["VSC"], "-d", "digits", "--gain-rows", 100, "--json").json
+    assert {k: found.pop(k) for k in ("model", "data", "split")} == {"model": "VSC", "data": "digits", "split": "test"}
+    assert found == expected.to_dict()
+    shown = run("audit", folders["VSC"], "-d", "digits", "--gain-rows", 100)
+    assert shown.code == 0
+    lines = shown.out.splitlines()
+    assert lines[2].split()[:3] == ["unit", "var(mu)", "mean(s2)"]
+    assert [int(line.split()[0]) for line in lines[4:13]] == np.argsort(-expected.kl, kind="stable").tolist()
+    assert lines[-1] == expected.words
+    assert max(map(len, lines[2:13])) <= 80  # as wide as a narrow terminal: no line is broken
 
 
 def test_samples_are_the_estimators_and_a_picture(folders: dict[str, Path], tmp_path: Path, run: Any) -> None:

@@ -14,7 +14,16 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.distributions import Bernoulli, Independent, Laplace, Normal, kl_divergence
 
-from sparsevae.distributions import SpikeSlab, bernoulli_kl, divergence, logit, normal, normal_kl, unit_divergence
+from sparsevae.distributions import (
+    Point,
+    SpikeSlab,
+    bernoulli_kl,
+    divergence,
+    logit,
+    normal,
+    normal_kl,
+    unit_divergence,
+)
 from sparsevae.gradients import AlwaysOn, ScaledSigmoid, StraightThrough
 from sparsevae.testing import check_distribution
 from sparsevae.threads import threads
@@ -110,7 +119,7 @@ class Broken(SpikeSlab):
 def test_the_checks_notice_a_fault(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
     from sparsevae import distributions
 
-    monkeypatch.setitem(distributions._UNIT_KL, (Broken, Broken), distributions._spike_slab)
+    monkeypatch.setitem(distributions._RULES, (Broken, Broken), distributions._RULES[SpikeSlab, SpikeSlab])
     monkeypatch.setattr(Broken, "fault", "")
     arguments = tensors([-1.0, 1.0], [0.5, -1.0], [1.0, 0.5])
     check_distribution(Broken, arguments, atoms=(0.0,))
@@ -126,7 +135,8 @@ def test_the_checks_notice_a_wrong_divergence(monkeypatch: pytest.MonkeyPatch) -
         slab = (p.scale / q.scale).log() + (q.scale + (q.loc - p.loc).square()) / (2 * p.scale) - 0.5
         return q.p_on * slab + bernoulli_kl(q.logits, p.logits)
 
-    monkeypatch.setitem(distributions._UNIT_KL, (SpikeSlab, SpikeSlab), printed)
+    wrong = distributions._RULES[SpikeSlab, SpikeSlab]._replace(kl=printed)
+    monkeypatch.setitem(distributions._RULES, (SpikeSlab, SpikeSlab), wrong)
     q, p = SPIKE_SLABS["plain"]
     with pytest.raises(AssertionError, match=r"closed-form KL|KL\(q \|\| q\)"):
         check_distribution(SpikeSlab, tensors(*q), other=tensors(*p), atoms=(0.0,))
@@ -394,11 +404,14 @@ def test_an_illegal_pair_lists_the_legal_partners() -> None:
     gaussian, spike = normal(torch.zeros(2), torch.ones(2)), SpikeSlab(torch.zeros(2), torch.zeros(2), torch.ones(2))
     laplace = Independent(Laplace(torch.zeros(2), torch.ones(2)), 1)
     with pytest.raises(
-        TypeError, match=r"KL\(Normal \|\| SpikeSlab\).*Normal posterior: Normal\..*SpikeSlab \|\| SpikeSlab"
+        TypeError,
+        match=r"KL\(Normal \|\| SpikeSlab\).*Normal posterior: Normal, TwoNormals\..*SpikeSlab \|\| SpikeSlab",
     ):
         divergence(gaussian, spike)
-    with pytest.raises(TypeError, match=r"KL\(SpikeSlab \|\| Normal\).*SpikeSlab posterior: SpikeSlab\."):
+    with pytest.raises(TypeError, match=r"KL\(SpikeSlab \|\| Normal\).*SpikeSlab posterior: Selected, SpikeSlab\."):
         divergence(spike, gaussian)
+    with pytest.raises(TypeError, match=r"KL\(Point \|\| SpikeSlab\).*Point posterior: Normal\."):
+        divergence(Point(torch.zeros(2)), spike)
     with pytest.raises(TypeError, match="Laplace posterior: none"):  # although torch itself has a number for it
         divergence(laplace, laplace)
     with pytest.raises(TypeError, match="Bernoulli"):

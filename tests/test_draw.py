@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from sparsevae.bounds import _ODD
-from sparsevae.distributions import SpikeSlab, logit, normal
+from sparsevae.distributions import Point, SpikeSlab, logit, normal
 from sparsevae.draw import Draw, Fresh, PerRow, Tape, mix, row_keys
 from sparsevae.gradients import GATES, AlwaysOn, ScaledSigmoid, StraightThrough, switch
+from sparsevae.mixtures import TwoNormals
 from sparsevae.objectives import Objective, kl, nll
 from sparsevae.step import knobs
 from sparsevae.threads import threads
@@ -162,8 +163,30 @@ def test_draws_are_functions_of_their_noise() -> None:
     assert Draw(Fixed(), hard=True)(normal(torch.ones(1, 2), torch.full((1, 2), 0.5))).tolist() == [[2.0, 2.0]]
     pixels = torch.distributions.Independent(torch.distributions.Bernoulli(logits=q.logits), 1)
     assert Draw(Fixed(), hard=True)(pixels).tolist() == [[1.0, 0.0]]
-    with pytest.raises(TypeError, match=r"Laplace; known: .*Normal.*register"):
-        Draw(Fixed(), hard=True)(torch.distributions.Laplace(torch.zeros(1), torch.ones(1)))
+    laplace = torch.distributions.Laplace(torch.ones(1, 2), torch.full((1, 2), 0.5))
+    assert Draw(Fixed(), hard=True)(laplace)[0].tolist() == pytest.approx([1 + 0.5 * math.log(0.6)] * 2)  # F(x) = .3
+    assert Draw(Fixed(), hard=False)(Point(torch.tensor([[3.0]]))).tolist() == [[3.0]]
+    two = TwoNormals(torch.tensor([0.8, 0.2]), 0.05, 2)  # narrow where u < off
+    assert Draw(Fixed(), hard=False)(two).tolist() == pytest.approx([0.1, 2.0])
+    with pytest.raises(TypeError, match=r"Cauchy; known: .*Normal.*register"):
+        Draw(Fixed(), hard=True)(torch.distributions.Cauchy(torch.zeros(1), torch.ones(1)))
+
+
+def test_laplace_draws_follow_their_law_and_stay_finite() -> None:
+    q = torch.distributions.Laplace(torch.full((50_000,), 2.0), torch.full((50_000,), 0.1))
+    x = Draw(Fresh(torch.Generator().manual_seed(0)), hard=True)(q)
+    assert scipy.stats.kstest(x.double().numpy(), scipy.stats.laplace(2, 0.1).cdf).pvalue > 1e-3
+    assert float(x.double().var()) == pytest.approx(0.02, rel=0.05)
+
+    class Ends:
+        """The least and the greatest number that a source of uniforms may give."""
+
+        def uniform(self, like: Tensor) -> Tensor:
+            return torch.tensor([2.0**-25, 1 - 2.0**-24])
+
+    ends = Draw(Ends(), hard=True)(torch.distributions.Laplace(torch.zeros(2), torch.ones(2)))
+    assert bool(torch.isfinite(ends).all())
+    assert ends.sign().tolist() == [-1.0, 1.0]
 
 
 def test_no_source_touches_the_global_random_state() -> None:

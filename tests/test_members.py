@@ -16,16 +16,21 @@ from sparsevae.families import (
     FixedGaussianData,
     GaussianData,
     GaussianPosterior,
+    LaplaceData,
     Likelihood,
+    PointPosterior,
     SlabPosterior,
     SpikeSlabPosterior,
+    WarmSpikeSlabPosterior,
 )
 from sparsevae.gradients import ScaledSigmoid, StraightThrough
 from sparsevae.model import LatentModel
+from sparsevae.models.mat import Compared
 from sparsevae.networks import initialise, mlp
-from sparsevae.objectives import Objective, free_bits, kl, nll
-from sparsevae.priors import FixedSpikeSlab, Prior, StandardNormal
+from sparsevae.objectives import Objective, Term, free_bits, kl, nll
+from sparsevae.priors import FixedSpikeSlab, Prior, SparseNormals, StandardNormal
 from sparsevae.step import clip_gradients
+from sparsevae.terms import Capacity, mmd, stratified, total_correlation
 from sparsevae.testing import check_model
 from sparsevae.threads import threads
 
@@ -47,6 +52,8 @@ MODELS: dict[
     "vae": (GaussianPosterior, None, BernoulliData, None, None),
     "vsc": (SpikeSlabPosterior, (ScaledSigmoid, 20.0), GaussianData, 0.1, 0.3),
     "vsc, straight-through": (SpikeSlabPosterior, (StraightThrough, 0.7), FixedGaussianData, 0.5, 0.3),
+    "vsc, warming up": (WarmSpikeSlabPosterior, (ScaledSigmoid, 20.0), LaplaceData, 0.5, 0.3),
+    "autoencoder": (PointPosterior, None, BernoulliData, None, None),
     "vsc, never off": (SlabPosterior, None, FixedGaussianData, 0.5, 1.0),
 }
 
@@ -134,6 +141,38 @@ def test_losses_and_gradients_are_each_member_s_own(
                 assert torch.allclose(v, measured[k][m], rtol=1e-4, atol=1e-6)
             for (k, p), q in zip(alone.named_parameters(), model.parameters(), strict=True):
                 assert torch.allclose(p.grad, q.grad[m], rtol=1e-3, atol=1e-5), k
+
+
+TERMS: dict[str, tuple[Prior, tuple[Term, ...]]] = {
+    "capacity": (StandardNormal(J), (nll, Capacity(1.0))),
+    "total correlation": (StandardNormal(J), (nll, total_correlation(50, stratified))),
+    "mmd": (SparseNormals(J, 0.8, 0.05), (nll, kl, mmd)),
+}
+
+
+@pytest.mark.parametrize("members", MEMBERS)
+@pytest.mark.parametrize("name", TERMS)
+def test_terms_of_a_whole_batch_are_each_member_s_own(name: str, members: tuple[int, ...]) -> None:
+    """Terms that compare rows with each other, or with a draw of the prior, never compare members."""
+    prior, parts = TERMS[name]
+
+    def told(vae: LatentModel) -> LatentModel:
+        return Compared(vae.encoder, vae.posterior, vae.decoder, vae.likelihood, prior)
+
+    stack, x, objective = build("vae", members), data(), Objective(*parts)
+    tape = recorded(told(stack), x)
+    loss, measured = objective(told(stack)(x, Draw(Slices(tape), hard=False)))
+    assert loss.shape == members
+    loss.sum().backward()
+    for m in np.ndindex(*members):
+        alone = member(stack, "vae", m)
+        own, own_terms = objective(told(alone)(x, Draw(Slices(tape, m), hard=False)))
+        own.backward()
+        assert torch.allclose(own, loss[m], rtol=1e-5)
+        for k, v in own_terms.items():
+            assert torch.allclose(v, measured[k][m], rtol=1e-4, atol=1e-5)
+        for (k, p), q in zip(alone.named_parameters(), stack.parameters(), strict=True):
+            assert torch.allclose(p.grad, q.grad[m], rtol=1e-3, atol=1e-5), k
 
 
 @pytest.mark.parametrize("members", MEMBERS)

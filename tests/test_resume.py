@@ -43,6 +43,10 @@ def data(seed: int = 0) -> np.ndarray:
     return (rng.normal(size=(120, 3)) @ rng.normal(size=(3, 9)) + 0.1 * rng.normal(size=(120, 9))).astype(np.float32)
 
 
+def pictures() -> np.ndarray:
+    return sv.data.load("tiles", n=50, n_test=0, seed=0).X
+
+
 def estimator(folder: Path | str, **changes: Any) -> Any:
     """All the state there is: moments, schedules, best weights, patience, a restart, batch statistics."""
     own = torch.nn.Sequential(torch.nn.Identity(), torch.nn.BatchNorm1d(9))  # no random weights of its own
@@ -129,7 +133,8 @@ def train(task: dict[str, Any]) -> None:
     folder = Path(task["folder"])
     sabotage(task.get("kill", {}), task.get("nan", False))
     est = estimator(folder / "run", resume=task.get("resume", False), **task.get("changes", {}))
-    est.fit(data())
+    est.set_params(**task.get("model", {}))
+    est.fit(data() if est.network == "dense" else pictures())
     est.save(folder / "model")
     (folder / "facts.json").write_text(json.dumps({"steps": est.n_steps_, "history": list(est.history_)}))
 
@@ -283,6 +288,17 @@ def test_any_instant(server: Any, uninterrupted: Any, tmp_path: Path) -> None:
     assert result(tmp_path) == uninterrupted[False]
 
 
+@pytest.mark.parametrize("nan", [False, True])
+def test_convolutions_with_batch_statistics_resume_too(nan: bool, server: Any, tmp_path: Path) -> None:
+    """Also where a step put NaN into the running statistics, which the roll-back takes out again."""
+    chosen = {"model": {"network": "asperti", "encoder": None}, "changes": {"steps": 35, "n_samples": 1}, "nan": nan}
+    assert server(tmp_path / "whole", **chosen) == 0
+    kill = {"where": "within", "step": 33}
+    assert server(tmp_path / "parts", kill=kill, **chosen) == -signal.SIGKILL
+    assert server(tmp_path / "parts", resume=True, **chosen) == 0
+    assert result(tmp_path / "parts") == result(tmp_path / "whole")
+
+
 @pytest.mark.slow
 def test_a_resumed_run_has_the_threads_of_the_first(server: Any, tmp_path: Path) -> None:
     wide = {"n_samples": 64, "steps": 30}  # enough work for torch to share out
@@ -372,6 +388,8 @@ def test_a_folder_that_holds_a_run_is_not_overwritten(half_run: Path) -> None:
         ({"training": {"schedules": {"kl_z": sv.Constant(1.0)}}}, "schedules: None then"),
         ({"alpha": 0.2}, r"alpha: 0\.3 then, 0\.2 now"),
         ({"hidden": (9,)}, "hidden: "),
+        ({"network": "conv"}, "network: 'dense' then, 'conv' now"),
+        ({"image_shape": (3, 3)}, "image_shape: None then"),
         ({"n_components": 6}, "n_components: 5 then, 6 now"),
         ({"encoder": None}, r"encoder: 'Sequential\([^']*' then, 'None' now"),
         ({"data": data(1)}, "data: '[0-9a-f]+' then, '[0-9a-f]+' now"),

@@ -32,7 +32,6 @@ from sparsevae.history import History
 from sparsevae.model import LatentModel
 from sparsevae.networks import initialise, mlp
 from sparsevae.objectives import Objective, kl, nll
-from sparsevae.parameters import documented
 from sparsevae.priors import FixedSpikeSlab
 from sparsevae.rows import Host
 from sparsevae.step import Order, Run
@@ -727,88 +726,6 @@ def test_sigterm_leaves_with_its_exit_code(monkeypatch: pytest.MonkeyPatch, tmp_
 
 
 # Every accepted parameter does something.
-
-OPERATIONAL = {
-    # what it is set to, and why the weights must stay the same to the last bit
-    "verbose": 1,
-    "folder": "",  # replaced by a temporary folder
-    "checkpoint_every": 3,
-    "device": "cpu",
-    "tf32": False,  # CUDA only
-    "report_every": 7,
-    "resume": True,  # of a folder that holds no run
-}
-CHANGES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
-    # a base to start from, and the change
-    "steps": ({}, {"steps": 41}),
-    "epochs": ({"steps": None, "epochs": 3}, {"epochs": 4}),
-    "batch_size": ({}, {"batch_size": 31}),
-    "learning_rate": ({}, {"learning_rate": 5e-3}),
-    "decay": ({}, {"decay": "constant"}),
-    "decay_at": ({"decay": "step"}, {"decay_at": 0.25}),
-    "decay_factor": ({"decay": "step"}, {"decay_factor": 0.2}),
-    "restart_optimizer": ({"decay": "step"}, {"restart_optimizer": True}),
-    "n_samples": ({}, {"n_samples": 2}),
-    "clip_norm": ({}, {"clip_norm": 0.1}),
-    "kl_warmup": ({}, {"kl_warmup": 10}),
-    "free_bits": ({}, {"free_bits": 0.3}),
-    "schedules": ({}, {"schedules": {"kl_z": sv.Constant(0.5)}}),
-    "binarise": ({}, {"binarise": True}),
-    "validation_fraction": ({}, {"validation_fraction": 0.2}),
-    "patience": (
-        {"validation_fraction": 0.2, "steps": 150, "report_every": 3, "learning_rate": 0.05},
-        {"patience": 1},
-    ),
-    "seed": ({}, {"seed": 1}),
-}
-CONSTRUCTOR: dict[str, tuple[Any, dict[str, Any], dict[str, Any]]] = {
-    "n_components": (sv.VSC, {}, {"n_components": 7}),
-    "hidden": (sv.VSC, {}, {"hidden": (12, 5)}),
-    "likelihood": (sv.VSC, {}, {"likelihood": "fixed-gaussian"}),
-    "variance_floor": (sv.VSC, {}, {"variance_floor": 0.3}),
-    "variance": (sv.VSC, {"likelihood": "fixed-gaussian"}, {"variance": 0.4}),
-    "scale": (sv.VSC, {}, {"scale": "unit-norm"}),
-    "encoder": (sv.VSC, {}, {"encoder": nn.Identity()}),
-    "decoder": (sv.VSC, {}, {"decoder": nn.Identity()}),
-    "alpha": (sv.VSC, {}, {"alpha": 0.2}),
-    "gate": (sv.VSC, {}, {"gate": "straight-through"}),
-    "sharpness": (sv.VSC, {}, {"sharpness": (50.0, 100.0)}),
-    "temperature": (sv.VSC, {"gate": "straight-through"}, {"temperature": 1.0}),
-    "beta": (sv.BetaVAE, {}, {"beta": 2.0}),
-}
-
-
-def test_the_tables_hold_every_parameter() -> None:
-    assert set(OPERATIONAL) | set(CHANGES) | {"compile"} == {p.name for p in documented(sv.Training)}
-    every = {p.name for cls in (sv.VAE, sv.BetaVAE, sv.VSC) for p in documented(cls)}
-    assert set(CONSTRUCTOR) | {"training"} == every
-
-
-@pytest.mark.parametrize("name", CHANGES)
-def test_every_training_setting_changes_the_result(name: str) -> None:
-    base, change = CHANGES[name]
-    data = rng.random((200, 10)).astype(np.float32) if name == "binarise" else X
-    more = {"likelihood": "bernoulli"} if name == "binarise" else {}
-    one, two = (make(training=t, **more).fit(data) for t in (base, base | change))
-    assert not torch.equal(weights(one), weights(two))
-    again = make(training=base, **more).fit(data)
-    assert torch.equal(weights(one), weights(again))  # and only the setting did
-
-
-@pytest.mark.parametrize("name", OPERATIONAL)
-def test_operational_settings_change_no_bit(name: str, tmp_path: Path) -> None:
-    change = {name: OPERATIONAL[name]}
-    if name in ("folder", "resume", "checkpoint_every"):
-        change["folder"] = str(tmp_path)
-    one, two = make().fit(X), make(training=change).fit(X)
-    assert torch.equal(weights(one), weights(two))
-
-
-@pytest.mark.parametrize("name", CONSTRUCTOR)
-def test_every_constructor_argument_changes_the_result(name: str) -> None:
-    cls, base, change = CONSTRUCTOR[name]
-    one, two = make(cls, **base).fit(X), make(cls, **base | change).fit(X)
-    assert one.score(X) != two.score(X)
 
 
 @pytest.mark.slow

@@ -2,7 +2,7 @@
 
 >>> from sparsevae import data
 >>> data.names()
-['digits', 'fashion-mnist', 'mnist', 'smiley', 'tiles']
+['celeba', 'digits', 'fashion-mnist', 'mnist', 'smiley', 'smiley-authors', 'tiles', 'uci-har']
 >>> data.load("digits")
 Dataset('digits', X=(1438, 64) uint8, X_test=(359, 64) uint8, y, image_shape=(8, 8))
 """

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from . import digits, mnist, smiley, tiles
+from . import celeba, digits, har, mnist, smiley, tiles
 from .dataset import Dataset
-from .fetch import Collection
+from .fetch import ByHand, Collection
 from .files import READERS, read_array
 from .suggest import unknown
 
@@ -22,15 +22,18 @@ class Entry(NamedTuple):
     rows: int
     rows_test: int
     features: int
-    source: Collection | str
+    source: Collection | ByHand | str  # in words where nothing is read from files
 
 
 CATALOGUE: dict[str, Entry] = {
+    "celeba": Entry(celeba.make, celeba.ABOUT, 162_770, 19_962, 3072, celeba.CELEBA),
     "digits": Entry(digits.make, digits.ABOUT, 1438, 359, 64, "inside scikit-learn"),
     "fashion-mnist": Entry(mnist.make_fashion, mnist.ABOUT_FASHION, 60_000, 10_000, 784, mnist.FASHION),
     "mnist": Entry(mnist.make, mnist.ABOUT_MNIST, 60_000, 10_000, 784, mnist.MNIST),
     "smiley": Entry(smiley.make, smiley.ABOUT, 60_000, 20_000, 1024, "generated"),
+    "smiley-authors": Entry(smiley.make_authors, smiley.ABOUT_AUTHORS, 20_000, 0, 1024, smiley.AUTHORS),
     "tiles": Entry(tiles.make, tiles.ABOUT, 60_000, 10_000, 784, "generated"),
+    "uci-har": Entry(har.make, har.ABOUT, 7352, 2947, 1152, har.HAR),
 }
 
 
@@ -63,7 +66,7 @@ def info(name: str) -> Info:
     (1438, 64, {'test_fraction': 0.2, 'seed': 0}, True)
     """
     entry = _entry(name)
-    files = entry.source if isinstance(entry.source, Collection) else None
+    files = None if isinstance(entry.source, str) else entry.source
     return Info(
         name=name,
         about=entry.about,
@@ -80,13 +83,15 @@ def load(name: str | os.PathLike[str], **options: Any) -> Dataset:
     """Load a data set by name, or a table from a file.
 
     Files of a named set are looked for in ``$SPARSEVAE_DATA/<name>/``, then in the cache
-    (``$SPARSEVAE_CACHE``, or the system's own place), then downloaded into the cache and checked.
+    (``$SPARSEVAE_CACHE``, or the system's own place), then downloaded into the cache and checked. The files of
+    "celeba", "smiley-authors" and "uci-har" are never downloaded: put them into ``$SPARSEVAE_DATA/<name>/``, or
+    say where they lie with ``path``; the error for missing files says where to get them.
 
     Parameters
     ----------
     name : str or path
-        "digits", "fashion-mnist", "mnist", "smiley", "tiles"; or a path that ends in .npy, .npz, .csv or
-        .parquet (see :func:`read_array`).
+        "celeba", "digits", "fashion-mnist", "mnist", "smiley", "smiley-authors", "tiles", "uci-har"; or a path
+        that ends in .npy, .npz, .csv or .parquet (see :func:`read_array`).
     **options
         Keyword arguments of the loader, listed by ``info(name).options``; for a .npz file of several arrays
         ``key``.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -21,17 +22,19 @@ class Dataset:
     ----------
     name : str
     X : array of shape (n, d)
-        Training rows. Grey images are uint8 from 0 to 255, binary images uint8 0/1, generated values
-        float32; a file keeps the type it was stored with (a ``.npy`` stays a memory map, a sparse ``.npz``
+        Training rows. Grey and colour images are uint8 from 0 to 255, binary images uint8 0/1, generated
+        values float32; a file keeps the type it was stored with (a ``.npy`` stays a memory map, a sparse ``.npz``
         stays CSR).
     X_test : array of shape (m, d), or None
     y, y_test : array of shape (n,) and (m,), or None
-        Class labels.
-    image_shape : (height, width), or None
+        Class labels; or (n, L) and (m, L), 0/1, where a row may have several of L labels.
+    image_shape : (height, width), or (height, width, 3) in colour, or None
         ``X[i].reshape(image_shape)`` is a picture, row by row from the top left.
     truth, truth_test : dict of arrays with n and m rows
         The sources that generated each row; empty where nobody knows them.
     columns : tuple of d names, or None
+    label_names : tuple, or None
+        The name of class 0, 1, ...; or of each of the L columns of y.
     about : str
         What it is, where it comes from, under which licence.
     """
@@ -41,17 +44,18 @@ class Dataset:
     X_test: Rows | None = None
     y: np.ndarray | None = None
     y_test: np.ndarray | None = None
-    image_shape: tuple[int, int] | None = None
+    image_shape: tuple[int, ...] | None = None
     truth: dict[str, np.ndarray] = field(default_factory=dict)
     truth_test: dict[str, np.ndarray] = field(default_factory=dict)
     columns: tuple[str, ...] | None = None
+    label_names: tuple[str, ...] | None = None
     about: str = ""
 
     def __post_init__(self) -> None:
         d = self._features(self.X, "X")
         if self.X_test is not None and self._features(self.X_test, "X_test") != d:
             raise ValueError(f"X has {d} features but X_test has {self.X_test.shape[1]}")
-        if self.image_shape is not None and self.image_shape[0] * self.image_shape[1] != d:
+        if self.image_shape is not None and math.prod(self.image_shape) != d:
             raise ValueError(f"image_shape {self.image_shape} does not hold {d} features")
         if self.columns is not None and len(self.columns) != d:
             raise ValueError(f"{len(self.columns)} column names for {d} features")
@@ -66,6 +70,11 @@ class Dataset:
             for what, value in beside.items():
                 if len(value) != n:
                     raise ValueError(f"X{split} has {n} rows but {what} has {len(value)}")
+            if self.label_names is not None and labels is not None and n:
+                named = len(self.label_names)
+                labelled = labels.shape[1] if labels.ndim == 2 else int(labels.max()) + 1
+                if labelled > named or (labels.ndim == 2 and labelled < named):
+                    raise ValueError(f"{named} label names for the {labelled} labels of y{split}")
 
     @staticmethod
     def _features(rows: Rows, what: str) -> int:

@@ -88,6 +88,61 @@ class Collection:
         )
 
 
+@dataclass(frozen=True)
+class ByHand:
+    """A set that the user fetches once: its terms forbid passing it on, or no checksum of it is known to us."""
+
+    name: str
+    folders: tuple[str, ...]  # names under $SPARSEVAE_DATA; the first that holds the set wins
+    holds: tuple[str, ...]  # patterns: a folder with a match for any of them holds the set
+    how: str  # where to get it and what to put into the folder
+
+    def find(self, path: str | os.PathLike[str] | None = None) -> Path:
+        """The file or folder at ``path``; without one, the folder in ``$SPARSEVAE_DATA``.
+
+        Raises
+        ------
+        FileNotFoundError
+            If there is none; the message says where to get the set and where to put it.
+        """
+        if path is not None:
+            chosen = Path(path).expanduser()
+            if not chosen.exists():
+                raise self.missing(f"{chosen} does not exist")
+            return chosen
+        found = self._found()
+        if found is None:
+            raise self.missing("not on this machine, and not downloaded automatically")
+        return found
+
+    def present(self) -> bool:
+        """Whether a folder in ``$SPARSEVAE_DATA`` holds the set (a look at names only)."""
+        return self._found() is not None
+
+    def where(self) -> str:
+        """In words: the folder that holds the set now, or how to get it."""
+        return str(self._found() or f"fetched by hand: {self.how}")
+
+    def missing(self, fault: str) -> FileNotFoundError:
+        """The error for a set, or a part of it, that is not there."""
+        root = own_root()
+        places = [str((root or Path("$SPARSEVAE_DATA")) / folder) for folder in self.folders]
+        unset = "" if root else " (SPARSEVAE_DATA is not set)"
+        return FileNotFoundError(
+            f"{self.name}: {fault}\n"
+            f"looked in: {', '.join(places)}{unset}\n"
+            f"{self.how}\n"
+            f"Put it into {places[0]}, or say where it lies with path=. data.load('digits') needs nothing."
+        )
+
+    def _found(self) -> Path | None:
+        root = own_root()
+        for folder in [root / name for name in self.folders] if root else []:
+            if any(next(folder.glob(pattern), None) for pattern in self.holds):
+                return folder
+        return None
+
+
 class _UnreachableError(Exception):
     """No mirror delivered a file."""
 

@@ -5,6 +5,7 @@ An attribute is on or off as a whole; an attribute that is on is drawn with its 
 So a row's sources are S * V: exact zeros for whatever is absent.
 """
 
+import os
 from collections.abc import Mapping
 from typing import TypeAlias
 
@@ -12,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .dataset import Dataset
+from .fetch import ByHand
 from .suggest import unknown
 
 Values: TypeAlias = npt.NDArray[np.float64]
@@ -50,6 +52,18 @@ ABOUT = (
     "Binary smileys of 32 x 32 pixels with four optional attributes and 18 sparse sources, after the "
     "artificial set of Tonolini et al., 'Variational Sparse Coding'; generated here, with the sources as "
     "ground truth."
+)
+ABOUT_AUTHORS = (
+    "The 20,000 test images of Tonolini, Jensen and Murray-Smith's artificial Smiley set, with their sources, "
+    "as published beside 'Variational Sparse Coding' (UAI 2019); no licence stated."
+)
+FILE = "smily_sparse_dataset_test_Alpha05.mat"  # spelt as published
+AUTHORS = ByHand(
+    "smiley-authors",
+    ("smiley-authors", "vsc-smiley"),
+    (FILE,),
+    f"The file is {FILE}, in Data_Sets/Smiley of https://github.com/ftonolini45/Variational_Sparse_Coding (no "
+    "licence is stated there, so it is not fetched for you). data.load('smiley') draws such images without it.",
 )
 BOW = (0.22, 0.7625, 0.27, 0.77)  # tip, slope, knot, wing; see draw
 BLOCK = 2048  # images drawn at a time
@@ -123,6 +137,47 @@ def make(
         truth=truth,
         truth_test=truth_test,
         about=ABOUT,
+    )
+
+
+def make_authors(*, path: str | os.PathLike[str] | None = None) -> Dataset:
+    """Read the images and sources that the paper's authors published: their test file, all of it in X.
+
+    To train, take :func:`make`: its images have the same law but for the shape of the bow tie, and drawn from
+    these sources they agree with these images in every pixel outside the tie's box.
+
+    Parameters
+    ----------
+    path : str, path or None
+        The file, or the folder that holds it; None looks in ``$SPARSEVAE_DATA``.
+
+    Returns
+    -------
+    Dataset with X of shape (20000, 1024), uint8 0/1, row by row (the file is column by column), no X_test, and
+    in ``truth`` the authors' ``S`` and ``V`` as :func:`make` has them; V is float64, as stored.
+    """
+    found = AUTHORS.find(path)
+    file = found / FILE if found.is_dir() else found
+    if not file.is_file():
+        raise AUTHORS.missing(f"no {FILE} in {found}")
+    from scipy.io import loadmat
+    from scipy.io.matlab import MatReadError
+
+    try:
+        held = loadmat(file, variable_names=("X", "S", "V"))
+    except (MatReadError, ValueError, NotImplementedError, OSError) as error:
+        raise ValueError(f"{file}: not a whole MATLAB file ({error})") from error
+    shapes = {key: held[key].shape if key in held else None for key in ("X", "S", "V")}
+    n = shapes["X"][0] if shapes["X"] else 0
+    if shapes != {"X": (n, 1024), "S": (n, len(SOURCES)), "V": (n, len(SOURCES))}:
+        raise ValueError(f"{file}: expected X (n, 1024), S and V (n, {len(SOURCES)}); got {shapes}")
+    X = held["X"].reshape(n, 32, 32).transpose(0, 2, 1).reshape(n, 1024)
+    return Dataset(
+        "smiley-authors",
+        X=X.astype(np.uint8),
+        image_shape=(32, 32),
+        truth={"S": held["S"].astype(np.uint8), "V": held["V"]},
+        about=ABOUT_AUTHORS,
     )
 
 

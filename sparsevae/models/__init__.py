@@ -1,10 +1,14 @@
 """The models, one paper a file. Importing this folder is the registry."""
 
 from sparsevae.estimator import SparseCoder
+from sparsevae.models.beta_tcvae import BetaTCVAE
+from sparsevae.models.capacity_vae import CapacityVAE
+from sparsevae.models.mat import MAT
+from sparsevae.models.pseudo_vsc import PseudoVSC
 from sparsevae.models.vae import VAE, BetaVAE
 from sparsevae.models.vsc import VSC
 
-__all__ = ["REGISTRY", "VAE", "VSC", "BetaVAE"]
+__all__ = ["MAT", "REGISTRY", "VAE", "VSC", "BetaTCVAE", "BetaVAE", "CapacityVAE", "PseudoVSC"]
 
 REGISTRY: dict[str, type[SparseCoder]] = {
     name: c

@@ -5,18 +5,31 @@ from __future__ import annotations
 from typing import Annotated
 
 from sparsevae.estimator import SparseCoder
-from sparsevae.families import Family, GaussianPosterior
+from sparsevae.families import Family, GaussianPosterior, PointPosterior
 from sparsevae.parameters import check_number, parameters
 from sparsevae.priors import Prior, StandardNormal
 
-__all__ = ["VAE", "BetaVAE"]
+__all__ = ["VAE", "BetaVAE", "GaussianCoder"]
+
+
+class GaussianCoder(SparseCoder):
+    """q(z|x) is Gaussian, p(z) is N(0, 1): what the dense models share."""
+
+    def posterior(self) -> Family:
+        return GaussianPosterior()
+
+    def prior(self) -> Prior:
+        return StandardNormal(int(self.n_components))
 
 
 @parameters
-class VAE(SparseCoder):
+class VAE(GaussianCoder):
     r"""Variational autoencoder: a dense Gaussian code.
 
     .. math:: \mathcal L = -E_{q(z|x)} \log p(x|z) + KL(q(z|x) \,\|\, \mathcal N(0, 1))
+
+    With noise=False the code is the mean itself and the KL keeps only its quadratic part, z^2/2 (Asperti, figure 3B):
+    without noise no unit is pruned. Scores are then no bounds.
 
     {parameters}
 
@@ -44,11 +57,15 @@ class VAE(SparseCoder):
     (1438, 8)
     """
 
-    def posterior(self) -> Family:
-        return GaussianPosterior()
+    noise: Annotated[bool, "Whether codes are drawn; False: a plain autoencoder, penalised by z^2/2."] = True
 
-    def prior(self) -> Prior:
-        return StandardNormal(int(self.n_components))
+    def check(self) -> None:
+        super().check()
+        if self.noise not in (True, False):
+            raise ValueError(f"noise must be True or False, got {self.noise!r}.")
+
+    def posterior(self) -> Family:
+        return super().posterior() if self.noise else PointPosterior()
 
 
 @parameters

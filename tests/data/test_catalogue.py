@@ -9,7 +9,7 @@ import pytest
 
 from sparsevae.data import Dataset, info, load, names
 
-HEAVY = ("pandas", "pyarrow", "matplotlib", "pooch", "sklearn.datasets", "scipy.io")
+HEAVY = ("pandas", "pyarrow", "matplotlib", "pooch", "sklearn.datasets", "scipy.io", "PIL")
 
 
 def test_importing_the_package_loads_nothing_heavy():
@@ -52,13 +52,29 @@ def test_without_network_and_files_load_says_what_it_wants(tmp_path, monkeypatch
         load("mnist")
 
 
+@pytest.mark.parametrize("name", ["celeba", "smiley-authors", "uci-har"])
+def test_sets_fetched_by_hand_are_described_without_being_there_and_asked_for_in_words(name, tmp_path, monkeypatch):
+    monkeypatch.setattr(pooch, "retrieve", None)
+    monkeypatch.setenv("SPARSEVAE_DATA", str(tmp_path))
+    about = info(name)
+    assert not about.available
+    assert about.source.startswith("fetched by hand: ")
+    assert "https://" in about.source
+    with pytest.raises(FileNotFoundError, match="not downloaded automatically"):
+        load(name)
+    monkeypatch.delenv("SPARSEVAE_DATA")
+    with pytest.raises(FileNotFoundError, match=r"\(SPARSEVAE_DATA is not set\)"):
+        load(name)
+
+
 def test_names_are_sorted_and_each_has_an_entry():
     assert names() == sorted(names())
     assert {info(name).name for name in names()} == set(names())
 
 
 def test_a_misspelt_name_meets_a_suggestion_and_the_list():
-    with pytest.raises(ValueError, match=r"did you mean 'mnist'\?.*digits, fashion-mnist, mnist, smiley, tiles"):
+    known = "celeba, digits, fashion-mnist, mnist, smiley, smiley-authors, tiles, uci-har"
+    with pytest.raises(ValueError, match=rf"did you mean 'mnist'\?.*{known}"):
         load("mnsit")
     with pytest.raises(ValueError, match=r"did you mean 'fashion-mnist'\?"):
         info("Fashion_MNIST")
@@ -83,6 +99,9 @@ def test_a_misspelt_option_meets_a_suggestion_and_the_list():
         ({"X": np.zeros((3, 4)), "y": np.zeros(2)}, "X has 3 rows but y has 2"),
         ({"X": np.zeros((3, 4)), "truth_test": {"S": np.zeros(2)}}, "X_test has 0 rows but truth_test"),
         ({"X": np.zeros((3, 4)), "image_shape": (2, 3)}, "does not hold 4 features"),
+        ({"X": np.zeros((3, 4)), "image_shape": (2, 2, 3)}, "does not hold 4 features"),
+        ({"X": np.zeros((3, 4)), "y": np.array([0, 2, 1]), "label_names": ("a", "b")}, "2 label names for the 3"),
+        ({"X": np.zeros((3, 4)), "y": np.zeros((3, 2)), "label_names": ("a", "b", "c")}, "3 label names for the 2"),
         ({"X": np.zeros((3, 4)), "columns": ("a",)}, "1 column names for 4 features"),
     ],
 )

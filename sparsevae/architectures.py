@@ -1,0 +1,249 @@
+"""Encoders and decoders by name: a dense pair, and stacks of convolutions for images.
+
+An image is a row of H W C numbers in that order, channels last. An encoder maps (*members, B, D) or shared (B, D) to
+(*members, B, raw_z), a decoder (*members, B, J) to (*members, B, raw_x); the decoder's steps are the encoder's,
+transposed, from the last to the first.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from torch import nn
+
+from sparsevae.convolutions import BatchNorm, Convolution, ToImage, ToRows, TransposedConvolution, same
+from sparsevae.networks import mlp
+
+__all__ = ["NETWORKS", "Pair", "Sizes", "image_of"]
+
+
+class Sizes(NamedTuple):
+    """What two networks must fit."""
+
+    features: int  # D, the encoder's input
+    raw_z: int  # numbers that the posterior needs
+    units: int  # J, the decoder's input
+    raw_x: int  # numbers that the likelihood needs
+    hidden: tuple[int, ...] = ()
+    image_shape: tuple[int, ...] | None = None
+    members: tuple[int, ...] = ()
+
+
+class Pair(NamedTuple):
+    """How to build an encoder and its decoder."""
+
+    encoder: Callable[[Sizes], nn.Module]
+    decoder: Callable[[Sizes], nn.Module]
+
+
+Image = tuple[int, int, int]  # height, width, channels
+Between = Callable[[int, tuple[int, ...]], list[nn.Module]]  # channels and members -> what follows a convolution
+
+
+class Step(NamedTuple):
+    """One convolution, what follows it, and what goes before its transpose in the decoder (None: the same)."""
+
+    channels: int
+    kernel: int
+    stride: int
+    after: Between
+    mirrored: Between | None = None
+    bias: bool = True
+    deviation: float | None = None  # of the initial weights; None means torch's default law
+
+
+def image_of(sizes: Sizes) -> Image:
+    """(height, width, channels) of a row: as given, or square and grey where D allows it."""
+    given, n = sizes.image_shape, sizes.features
+    side = math.isqrt(n)
+    height, width, *more = (side, side) if given is None else (int(v) for v in given)
+    channels = more[0] if more else 1
+    if height * width * channels == n:
+        return height, width, channels
+    if given is None:
+        raise ValueError(
+            f"image_shape must be given, as (height, width) or (height, width, channels): the rows have {n} features, "
+            "which is no square image."
+        )
+    holds = height * width * channels
+    raise ValueError(f"image_shape must be that of a row, which has {n} features; got {given!r}, which holds {holds}.")
+
+
+def _exactly(sizes: Sizes, side: int, grey: bool, name: str) -> Image:
+    """The image, or an error where a published stack has another size."""
+    image = image_of(sizes)
+    if image[:2] != (side, side) or (grey and image[2] != 1):
+        wanted = f"{side} x {side} x 1 (grey)" if grey else f"{side} x {side}"
+        found = " x ".join(map(str, image))
+        raise ValueError(f"network={name!r} takes images of {wanted}, got {found}. network='conv' takes any size.")
+    return image
+
+
+def _nothing(channels: int, members: tuple[int, ...]) -> list[nn.Module]:
+    return []
+
+
+def _relu(channels: int, members: tuple[int, ...]) -> list[nn.Module]:
+    return [nn.ReLU()]
+
+
+def _leaky(channels: int, members: tuple[int, ...]) -> list[nn.Module]:
+    return [nn.LeakyReLU(0.2)]
+
+
+def _norm_relu(channels: int, members: tuple[int, ...]) -> list[nn.Module]:
+    return [BatchNorm(channels, members), nn.ReLU()]
+
+
+def _norm_leaky(channels: int, members: tuple[int, ...]) -> list[nn.Module]:
+    return [BatchNorm(channels, members), nn.LeakyReLU(0.2)]
+
+
+def _maps(image: Image, steps: Sequence[Step]) -> list[Image]:
+    """The image, and what every step makes of it."""
+    maps = [image]
+    for step in steps:
+        height, width = (same(n, step.kernel, step.stride)[0] for n in maps[-1][:2])
+        maps.append((height, width, step.channels))
+    return maps
+
+
+def _down(image: Image, steps: Sequence[Step], members: tuple[int, ...]) -> nn.Sequential:
+    """Rows of images -> rows of the last step's maps."""
+    layers: list[nn.Module] = [ToImage(*image, members)]
+    for (height, width, n_in), step in zip(_maps(image, steps)[:-1], steps, strict=True):
+        n_out, kernel, stride = step[:3]
+        layers.append(
+            Convolution((height, width), n_in, n_out, kernel, stride, members, bias=step.bias, deviation=step.deviation)
+        )
+        layers += step.after(n_out, members)
+    return nn.Sequential(*layers, ToRows(members))
+
+
+def _up(image: Image, steps: Sequence[Step], members: tuple[int, ...], raw_x: int) -> nn.Sequential:
+    """Rows of the last step's maps -> rows of `raw_x` numbers, the same number of them for every pixel."""
+    parts, rest = divmod(raw_x, math.prod(image))
+    if rest:
+        raise ValueError(
+            f"a convolutional decoder gives every value of an image the same number of parameters; this likelihood "
+            f"needs {raw_x} for {math.prod(image)} values. Use network='dense'."
+        )
+    maps = _maps(image, steps)
+    layers: list[nn.Module] = [ToImage(*maps[-1], members)]
+    for i, step in reversed(list(enumerate(steps))):
+        height, width, n_out = maps[i]
+        layers += (step.mirrored or step.after)(step.channels, members)
+        layers.append(
+            TransposedConvolution(
+                (height, width),
+                step.channels,
+                n_out if i else parts * n_out,
+                step.kernel,
+                step.stride,
+                members,
+                bias=step.bias,
+                deviation=step.deviation,
+            )
+        )
+    return nn.Sequential(*layers, ToRows(members, parts))
+
+
+# -- dense: layers of `hidden` ----------------------------------------------------------------------------------
+
+
+def _dense_encoder(s: Sizes) -> nn.Module:
+    return mlp([s.features, *s.hidden, s.raw_z], s.members)
+
+
+def _dense_decoder(s: Sizes) -> nn.Module:
+    return mlp([s.units, *s.hidden[::-1], s.raw_x], s.members)
+
+
+# -- conv: any image; convolutions that halve it until it is 4 x 4 or less, then layers of `hidden` --------------
+
+
+def _conv_steps(image: Image) -> list[Step]:
+    """4 x 4 kernels of stride 2 with 32, 64, 128, 128, ... channels; at least one."""
+    steps = [Step(32, 4, 2, _relu)]
+    while max(_maps(image, steps)[-1][:2]) > 4:
+        steps.append(Step(min(128, 2 * steps[-1].channels), 4, 2, _relu))
+    return steps
+
+
+def _conv_encoder(s: Sizes) -> nn.Module:
+    image = image_of(s)
+    steps = _conv_steps(image)
+    flat = math.prod(_maps(image, steps)[-1])
+    return nn.Sequential(*_down(image, steps, s.members), *mlp([flat, *s.hidden, s.raw_z], s.members))
+
+
+def _conv_decoder(s: Sizes) -> nn.Module:
+    image = image_of(s)
+    steps = _conv_steps(image)
+    flat = math.prod(_maps(image, steps)[-1])
+    return nn.Sequential(*mlp([s.units, *s.hidden[::-1], flat], s.members), *_up(image, steps, s.members, s.raw_x))
+
+
+# -- asperti: figure 7 of "Sparsity in variational autoencoders" --------------------------------------------------
+
+
+def _asperti_steps(head: int) -> list[Step]:
+    """28 - 14 - 14 - 7 - 4 - 4 - 2 - 2 - 1, then the heads (here one of twice their width).
+
+    The table calls all kernels but the heads' 3 x 3; its parameter counts say 2 x 2 for the last three (4,128 =
+    2 * 2 * 32 * 32 + 32). Where two convolutions follow each other there is nothing between them.
+    """
+    return [
+        Step(16, 3, 2, _norm_relu),
+        Step(32, 3, 1, _nothing),
+        Step(32, 3, 2, _norm_relu),
+        Step(32, 3, 2, _nothing),
+        Step(32, 3, 1, _norm_relu),
+        Step(32, 2, 2, _nothing),
+        Step(32, 2, 1, _norm_relu),
+        Step(32, 2, 2, _nothing),
+        Step(head, 1, 1, _nothing),
+    ]
+
+
+def _asperti_encoder(s: Sizes) -> nn.Module:
+    return _down(_exactly(s, 28, True, "asperti"), _asperti_steps(s.raw_z), s.members)
+
+
+def _asperti_decoder(s: Sizes) -> nn.Module:
+    return _up(_exactly(s, 28, True, "asperti"), _asperti_steps(s.units), s.members, s.raw_x)
+
+
+# -- mat: the networks of "Disentangling disentanglement" for Fashion-MNIST at 32 x 32 ----------------------------
+
+
+def _mat_steps(head: int, head_bias: bool) -> list[Step]:
+    """32 - 16 - 8 - 4 - 1 with weights from N(0, .02^2), leaky on the way down; only the encoder's head has biases.
+
+    The decoder has batch statistics at all three of its maps, the encoder from the second on.
+    """
+    return [
+        Step(32, 4, 2, _leaky, _norm_relu, bias=False, deviation=0.02),
+        Step(64, 4, 2, _norm_leaky, _norm_relu, bias=False, deviation=0.02),
+        Step(128, 4, 2, _norm_leaky, _norm_relu, bias=False, deviation=0.02),
+        Step(head, 4, 4, _nothing, bias=head_bias, deviation=0.02),
+    ]
+
+
+def _mat_encoder(s: Sizes) -> nn.Module:
+    return _down(_exactly(s, 32, False, "mat"), _mat_steps(s.raw_z, True), s.members)
+
+
+def _mat_decoder(s: Sizes) -> nn.Module:
+    return _up(_exactly(s, 32, False, "mat"), _mat_steps(s.units, False), s.members, s.raw_x)
+
+
+NETWORKS: dict[str, Pair] = {
+    "dense": Pair(_dense_encoder, _dense_decoder),
+    "conv": Pair(_conv_encoder, _conv_decoder),
+    "asperti": Pair(_asperti_encoder, _asperti_decoder),
+    "mat": Pair(_mat_encoder, _mat_decoder),
+}
+"""The networks a constructor may name. One more stack is two functions and one line here."""

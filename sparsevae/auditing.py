@@ -1,0 +1,398 @@
+r"""Which units of a code are used, what each brings and what it costs: for our models and for anybody's VAE.
+
+After Asperti, "Sparsity in variational autoencoders". Per unit j, over rows x, with mu_j(x), s2_j(x) the mean and
+variance of q(z_j|x):
+
+- variance law: var(mu_j) + mean(s2_j). Scaling mu_j and s_j by one factor for all x, undone by the next linear layer,
+  leaves the likelihood alone, so at an optimum the KL is stationary in it: E[mu_j^2 + s2_j] = 1 exactly (the paper's
+  equation 13, on averages; erratum 28). For a spike-and-slab the same argument gives E[z_j^2] = E[p_on].
+- KL: mean over rows of KL(q(z_j|x) || p(z_j)), nats. It bounds what the unit can know of x.
+- gain: :math:`E_q[\log p(x|z)] - E_q[\log p(x|z, z_j = 0)]`, nats. Draws of z, not its mean: then gain and KL are two
+  terms of one bound, and gain > KL says that the bound is better with the unit than without it. The mean would hide the
+  unit's own noise, and the mode of a spike-and-slab would hide a unit that is never likelier on than off.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor
+from torch.distributions import Distribution
+
+from sparsevae.distributions import normal, unit_divergence
+from sparsevae.draw import Draw, PerRow, mix, row_keys
+from sparsevae.metrics import aggregate_hoyer, average_hoyer
+from sparsevae.parameters import check_number
+from sparsevae.step import ACTIVE_VARIANCE, BLOCK
+from sparsevae.threads import threads
+
+if TYPE_CHECKING:
+    from sparsevae.estimator import SparseCoder
+
+__all__ = ["Audit", "audit", "measure", "per_row"]
+
+ACTIVE_KL = 0.01  # nats
+
+Array = np.ndarray[Any, Any]
+Blocks = Callable[[Any], Iterable[tuple[Tensor, int]]]  # rows -> (block, how many of its rows count)
+Encode = Callable[[Tensor], Distribution | tuple[Tensor, Tensor]]
+Decode = Callable[[Tensor], Distribution | Tensor]
+Noise = Callable[[Distribution, Tensor], Tensor]  # (q, x) -> a draw of z
+
+_ADVICE = {
+    "collapsed": "hardly a unit is used. Its size is not what is wrong: try a KL warm-up, a smaller beta, more steps.",
+    "oversized": "many units are never used. A smaller code, or prune(), gives the same model for less.",
+    "well sized": "a few units are left over, so the code is as large as the data and the networks ask for.",
+    "too small": "every unit is used. A larger code would very likely use more.",
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Audit:
+    """What `audit` found: one number per unit, (J,), and a verdict. A table when printed.
+
+    A unit is active when two of three definitions say so: `active_by_variance`, `active_by_kl`, `active_by_gain`. One
+    alone misjudges: a gate that is shut for good has a KL and no use, and the luck of draws may give a dead unit a
+    gain above its KL. `p_on` is no evidence: a spike-and-slab unit that idles at p_on = alpha is neither on nor dead.
+
+    Attributes
+    ----------
+    rows, gain_rows : int
+        Rows seen, and those of them that gains were measured on.
+    mean : (J,)
+        Mean over rows of the mean of q(z_j|x): what `prune` puts in the unit's place.
+    var_mean, mean_variance : (J,)
+        Variance over rows of the mean of q(z_j|x), and mean over rows of its variance.
+    kl, gain : (J,)
+        Nats per row.
+    p_on, on : (J,)
+        Mean probability of being on, and share of rows whose code (the mode) is not zero there. 1 without gates.
+    hoyer, aggregate_hoyer : float
+        Hoyer's sparsity of the codes, 0 for dense to 1 for one-hot: mean over rows, and of the mean row. See
+        `sparsevae.metrics.average_hoyer` and `aggregate_hoyer`.
+    """
+
+    rows: int
+    gain_rows: int
+    mean: Array
+    var_mean: Array
+    mean_variance: Array
+    kl: Array
+    gain: Array
+    p_on: Array
+    on: Array
+    hoyer: float
+    aggregate_hoyer: float
+
+    @property
+    def variance_law(self) -> Array:
+        """var_mean + mean_variance: near 1 for a trained Gaussian code, near p_on for a spike-and-slab."""
+        total: Array = self.var_mean + self.mean_variance
+        return total
+
+    @property
+    def active_by_variance(self) -> Array:
+        """The mean of q(z_j|x) varies by more than .01."""
+        return np.asarray(self.var_mean > ACTIVE_VARIANCE)
+
+    @property
+    def active_by_kl(self) -> Array:
+        """The mean KL is above .01 nats."""
+        return np.asarray(self.kl > ACTIVE_KL)
+
+    @property
+    def active_by_gain(self) -> Array:
+        """The unit brings more than it costs."""
+        return np.asarray(self.gain > self.kl)
+
+    @property
+    def active(self) -> Array:
+        """Two of the three definitions agree, (J,) of bool."""
+        votes = np.stack([self.active_by_variance, self.active_by_kl, self.active_by_gain])
+        return np.asarray(votes.sum(0) >= 2)
+
+    @property
+    def n_components(self) -> int:
+        return len(self.kl)
+
+    @property
+    def n_active(self) -> int:
+        return int(self.active.sum())
+
+    @property
+    def inactive_share(self) -> float:
+        """Share of units that are not active."""
+        return 1 - self.n_active / self.n_components
+
+    @property
+    def verdict(self) -> str:
+        """collapsed (under 5 % active), oversized (over 25 % inactive), well sized, or too small (none inactive)."""
+        if self.n_active < 0.05 * self.n_components:
+            return "collapsed"
+        if self.inactive_share > 0.25:
+            return "oversized"
+        return "well sized" if self.inactive_share else "too small"
+
+    @property
+    def suggested_size(self) -> int:
+        """The active units and an eighth more, to see that some stay unused; twice the size where none did.
+
+        A collapsed code keeps its size, which is not what is wrong with it.
+        """
+        if self.verdict == "oversized":
+            return min(self.n_components, self.n_active + math.ceil(self.n_active / 8))
+        return 2 * self.n_components if self.verdict == "too small" else self.n_components
+
+    @property
+    def words(self) -> str:
+        """The verdict as a sentence, with its reason and the suggested size."""
+        count = f"{self.n_active} of {self.n_components} units are active"
+        suggestion = f"Suggested size: {self.suggested_size}."
+        return f"{self.verdict}: {count}; {_ADVICE[self.verdict]} {suggestion}"
+
+    @property
+    def legend(self) -> str:
+        """What goes below the table: its letters, and the sparsity of the whole code."""
+        letters = "active: two of v (var(mu) > .01), k (KL > .01), g (gain > KL); mu, s2: mean, variance of q(z|x)"
+        hoyer = f"Hoyer {self.hoyer:.3f} (mean over rows), {self.aggregate_hoyer:.3f} (of the mean row)"
+        return f"{letters}\n{hoyer}"
+
+    def table(self) -> tuple[list[str], list[list[str]]]:
+        """Header and lines of text, one line a unit, those with the largest KL first.
+
+        `active` is the judgement, with a letter for each definition that says yes: v, k, g as in `legend`.
+        """
+        gates = bool((self.p_on < 1).any())
+        columns = {
+            "unit": [str(j) for j in range(self.n_components)],
+            "var(mu)": [f"{v:.3g}" for v in self.var_mean],
+            "mean(s2)": [f"{v:.3g}" for v in self.mean_variance],
+            "sum": [f"{v:.3f}" for v in self.variance_law],
+            "KL": [f"{v:.4f}" for v in self.kl],
+            "gain": [f"{v:.3f}" for v in self.gain],
+        }
+        if gates:
+            columns |= {"p_on": [f"{v:.3f}" for v in self.p_on], "on": [f"{v:.3f}" for v in self.on]}
+        votes = {"v": self.active_by_variance, "k": self.active_by_kl, "g": self.active_by_gain}
+        said = ["".join(k for k, v in votes.items() if v[j]) for j in range(self.n_components)]
+        columns["active"] = [f"{'yes' if a else 'no '} {by}".rstrip() for a, by in zip(self.active, said, strict=True)]
+        order = np.argsort(-self.kl, kind="stable")
+        return list(columns), [[c[j] for c in columns.values()] for j in order]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain numbers and lists, for JSON."""
+        own = {f.name: getattr(self, f.name) for f in fields(self)}
+        own |= {k: getattr(self, k) for k in ("variance_law", "active_by_variance", "active_by_kl", "active_by_gain")}
+        units = {k: v.tolist() for k, v in own.items() if isinstance(v, np.ndarray)}
+        return {
+            **{k: v for k, v in own.items() if not isinstance(v, np.ndarray)},
+            "n_components": self.n_components,
+            "n_active": self.n_active,
+            "inactive_share": self.inactive_share,
+            "verdict": self.verdict,
+            "suggested_size": self.suggested_size,
+            "units": {**units, "active": self.active.tolist()},
+        }
+
+    def __str__(self) -> str:
+        header, lines = self.table()
+        cells = [header, *lines]
+        widths = [max(len(line[i]) for line in cells) for i in range(len(header))]
+        left = len(header) - 1  # the last column holds words
+        justify = [str.rjust] * left + [str.ljust]
+        text = ["  ".join(f(c, w) for f, c, w in zip(justify, line, widths, strict=True)).rstrip() for line in cells]
+        return "\n".join([*text, "", self.legend, self.words])
+
+
+def audit(
+    est: SparseCoder | None = None,
+    X: Any = None,
+    *,
+    encode: Encode | None = None,
+    decode: Decode | None = None,
+    prior: Distribution | None = None,
+    variance: float = 1.0,
+    gain_rows: int | None = 2000,
+    seed: int = 0,
+) -> Audit:
+    """Judge every unit of a fitted estimator, or of any VAE given as two callables.
+
+    Parameters
+    ----------
+    est : SparseCoder, optional
+        A fitted estimator of this library. Leave it out for other models.
+    X : array, tensor, CSR matrix or path
+        Rows to judge by; for callables an array or tensor (n, ...) on the device they want.
+    encode : callable
+        x (B, ...) -> q(z|x): a torch Distribution over (B, J), or a pair (mean, variance) of such tensors; for a
+        model that gives log-variances ``lambda x: (mu(x), log_variance(x).exp())``. Put networks into eval mode first.
+    decode : callable
+        z (B, J) -> p(x|z): a torch Distribution, or a tensor of reconstructions like x, which then count as Gaussian
+        with the given `variance`: the error is the squared distance divided by 2 variance, nats.
+    prior : Distribution, optional
+        p(z) of a model given as callables; standard normal when left out.
+    variance : float
+        See `decode`. The default 1, half the squared distance, is what a VAE with loss 1/2 |x - x'|^2 + KL has.
+    gain_rows : int or None
+        Gains need a pass of the decoder for every unit, so they use this many rows, evenly spaced; None uses all.
+    seed : int
+        Fixes the draws of z, which are functions of (seed, row).
+
+    Examples
+    --------
+    >>> import numpy as np, sparsevae as sv
+    >>> from sparsevae.auditing import audit
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(500, 2)) @ rng.normal(size=(2, 10))  # two sources in ten columns
+    >>> est = sv.VAE(8, hidden=(32,), training=sv.Training(steps=600, verbose=0)).fit(X)
+    >>> found = audit(est, X)
+    >>> found.verdict, found.suggested_size < 8
+    ('oversized', True)
+    """
+    if X is None:
+        raise TypeError("audit needs rows: audit(est, X), or audit(encode=..., decode=..., X=...).")
+    check_number("variance", variance, "a number above 0", lambda v: v > 0)
+    if gain_rows is not None:
+        check_number("gain_rows", gain_rows, "an integer above 0, or None", lambda n: n > 0, whole=True)
+    with threads(), torch.no_grad():
+        if est is not None:
+            if encode is not None or decode is not None or prior is not None:
+                raise TypeError("give an estimator or callables (encode, decode, prior), not both.")
+            check_is_fitted(est)
+            model = est.model_
+            X = est._read(X, reset=False)
+            return measure(
+                est._blocks,
+                X,
+                model.encode,
+                model.decode,
+                lambda x, q: model.prior(x, model.encode),
+                gain_rows=gain_rows,
+                draw=per_row(seed),
+            )
+        if encode is None or decode is None:
+            raise TypeError("audit needs an estimator, or both callables: audit(encode=..., decode=..., X=...).")
+        X = X if isinstance(X, Tensor) and X.is_floating_point() else torch.as_tensor(X).float()
+        if not len(X):
+            raise ValueError("audit needs rows, got none.")
+        return measure(
+            _plain_blocks,
+            X,
+            encode,
+            decode,
+            lambda x, q: _standard_normal(q.mean) if prior is None else prior,
+            variance=variance,
+            gain_rows=gain_rows,
+            draw=per_row(seed),
+        )
+
+
+def _plain_blocks(X: Tensor) -> Iterator[tuple[Tensor, int]]:
+    for x in X.split(BLOCK):
+        yield x, len(x)
+
+
+def _standard_normal(like: Tensor) -> Distribution:
+    return normal(torch.zeros_like(like[0]), torch.ones_like(like[0]))
+
+
+def per_row(seed: int) -> Noise:
+    """Hard draws of z whose noise is a function of (seed, row): the same on every call."""
+    return lambda q, x: Draw(PerRow(row_keys(x.flatten(1)), mix(seed, 7)), hard=True)(q)
+
+
+def _posterior(found: Distribution | tuple[Tensor, Tensor]) -> Distribution:
+    if isinstance(found, Distribution):
+        return found
+    try:
+        mean, variance = found
+        if mean.dim() == 2 and mean.shape == variance.shape:
+            return normal(mean, variance.sqrt())
+        came = f"tensors of shapes {tuple(mean.shape)} and {tuple(variance.shape)}"
+    except (TypeError, ValueError, AttributeError):
+        came = type(found).__name__
+    raise TypeError(f"encode must return a torch Distribution or a pair (mean, variance), both (B, J); got {came}.")
+
+
+def _error(found: Distribution | Tensor, x: Tensor, variance: float) -> Tensor:
+    """-log p(x|z) of every row, (B,), up to a constant, in nats."""
+    if isinstance(found, Distribution):
+        return -found.log_prob(x).reshape(len(x), -1).sum(-1)
+    if not isinstance(found, Tensor) or found.numel() != x.numel():
+        came = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
+        raise TypeError(f"decode must return a torch Distribution, or a tensor like x, {tuple(x.shape)}; got {came}.")
+    return (x - found.reshape(x.shape)).square().reshape(len(x), -1).sum(-1) / (2 * variance)
+
+
+def measure(
+    blocks: Blocks,
+    X: Any,
+    encode: Encode,
+    decode: Decode,
+    prior: Callable[[Tensor, Distribution], Distribution],
+    *,
+    draw: Noise,
+    variance: float = 1.0,
+    gain_rows: int | None = None,
+    units: Iterable[int] | None = None,
+) -> Audit:
+    """The one way every model is audited: block by block, sums in double precision.
+
+    `units` are those whose gain is measured (all when None); the others read 0.
+    """
+    n, sums, codes = 0, [torch.zeros(())] * 6, []
+    for x, count in blocks(X):
+        q = _posterior(encode(x))
+        cost = unit_divergence(q, prior(x, q), draw(q, x))
+        always = torch.ones_like(q.mean)
+        gates = (q.p_on, q.mode != 0) if hasattr(q, "p_on") else (always, always)
+        rows = (q.mean, q.mean.square(), q.variance, cost, *gates)
+        sums = [a + b[:count].cpu().double().sum(0) for a, b in zip(sums, rows, strict=True)]
+        codes.append(q.mode[:count].cpu())
+        n += count
+    mean, square, inner, kl, p_on, on = ((s / n).numpy() for s in sums)
+    chosen = np.arange(n) if gain_rows is None or gain_rows >= n else np.arange(gain_rows) * n // gain_rows
+    code = torch.cat(codes).numpy()
+    return Audit(
+        rows=n,
+        gain_rows=len(chosen),
+        mean=mean,
+        var_mean=np.maximum(square - mean**2, 0),
+        mean_variance=inner,
+        kl=kl,
+        gain=_gains(blocks(X[chosen]), encode, decode, draw, variance, range(len(kl)) if units is None else units),
+        p_on=p_on,
+        on=on,
+        hoyer=average_hoyer(code),
+        aggregate_hoyer=aggregate_hoyer(code),
+    )
+
+
+def _gains(
+    blocks: Iterable[tuple[Tensor, int]],
+    encode: Encode,
+    decode: Decode,
+    draw: Noise,
+    variance: float,
+    units: Iterable[int],
+) -> Array:
+    """Mean over rows of: error with z_j = 0 minus error with z_j as drawn. (J,)"""
+    gains, n, units = torch.zeros(()), 0, list(units)
+    for x, count in blocks:
+        z = draw(_posterior(encode(x)), x)
+        error = _error(decode(z), x, variance)
+        block = torch.zeros(z.shape[1], dtype=torch.float64)
+        for j in units:
+            if not z[:, j].any():
+                continue  # off in every row: nothing to take away
+            without = z.clone()
+            without[:, j] = 0.0
+            block[j] = float((_error(decode(without), x, variance) - error)[:count].double().sum())
+        gains, n = gains + block, n + count
+    return (gains / n).numpy()

@@ -1,0 +1,65 @@
+"""Metrics: pure functions on arrays. Codes may be numpy arrays or scipy CSR; scikit-learn is imported when needed.
+
+>>> import numpy as np
+>>> from sparsevae import metrics
+>>> Z = np.eye(3)
+>>> round(metrics.average_hoyer(Z), 6), round(metrics.aggregate_hoyer(Z), 6)
+(1.0, 0.0)
+
+Each row has one active unit, and taken together all units are used alike: sparse and distributed.
+"""
+
+from .correlation import (
+    BestMatch,
+    Presence,
+    best_match,
+    block_purity,
+    contrast,
+    correlation_matrix,
+    presence_accuracy,
+    units_per_group,
+    used_units,
+)
+from .disentanglement import (
+    DCI,
+    dci,
+    dci_completeness,
+    dci_disentanglement,
+    mig,
+    modularity,
+    sap,
+)
+from .factors import mutual_information
+from .probe import linear_probe
+from .sparsity import ClassHoyer, active_units, aggregate_hoyer, average_hoyer, class_hoyer, hoyer
+from .stability import Matching, match_units, seed_stability
+
+__all__ = [
+    "DCI",
+    "BestMatch",
+    "ClassHoyer",
+    "Matching",
+    "Presence",
+    "active_units",
+    "aggregate_hoyer",
+    "average_hoyer",
+    "best_match",
+    "block_purity",
+    "class_hoyer",
+    "contrast",
+    "correlation_matrix",
+    "dci",
+    "dci_completeness",
+    "dci_disentanglement",
+    "hoyer",
+    "linear_probe",
+    "match_units",
+    "mig",
+    "modularity",
+    "mutual_information",
+    "presence_accuracy",
+    "sap",
+    "seed_stability",
+    "units_per_group",
+    "used_units",
+]

@@ -1,0 +1,69 @@
+"""What a metric takes: arrays that were checked once, with errors that name the argument."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array, csr_matrix
+
+Codes: TypeAlias = "npt.ArrayLike | csr_array | csr_matrix"
+Floats: TypeAlias = npt.NDArray[np.float64]
+Integers: TypeAlias = npt.NDArray[np.intp]
+Mask: TypeAlias = npt.NDArray[np.bool_]
+
+
+def floats(values: Codes, name: str) -> Floats:
+    """A dense float64 array of any shape, every entry finite."""
+    toarray = getattr(values, "toarray", None)
+    try:
+        array = np.asarray(values if toarray is None else toarray(), dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{name} must be an array of real numbers or a CSR matrix; got {type(values)}") from error
+    if not np.isfinite(array).all():
+        raise ValueError(f"{name} must hold finite numbers; {int((~np.isfinite(array)).sum())} are NaN or infinite")
+    return array
+
+
+def matrix(values: Codes, name: str) -> Floats:
+    """Rows and columns, at least one of each; dense float64, every entry finite.
+
+    >>> matrix([[0, 2]], "Z")
+    array([[0., 2.]])
+    """
+    array = floats(values, name)
+    if array.ndim != 2 or 0 in array.shape:
+        raise ValueError(
+            f"{name} must have two dimensions, (rows, columns), and at least one of each; got shape {array.shape}"
+        )
+    return array
+
+
+def labels(y: npt.ArrayLike, n: int, name: str) -> npt.NDArray[Any]:
+    """One label per row, (n,), none of them missing."""
+    array = np.asarray(y)
+    if array.shape != (n,):
+        raise ValueError(f"{name} must hold one label for each of the {n} rows; got shape {array.shape}")
+    if array.dtype.kind == "f" and not np.isfinite(array).all():
+        raise ValueError(f"{name} must hold finite labels; {int((~np.isfinite(array)).sum())} are NaN or infinite")
+    return array
+
+
+def same_rows(**arrays: npt.NDArray[Any]) -> None:
+    """All arrays speak of the same rows."""
+    if len({len(array) for array in arrays.values()}) > 1:
+        counts = ", ".join(f"{name} has {len(array)}" for name, array in arrays.items())
+        raise ValueError(f"all arguments must have the same rows, in the same order; {counts}")
+
+
+def spread(columns: Floats) -> Floats:
+    """Standard deviation of each column (ddof 0), exactly zero where the column is constant; (n, J) -> (J,).
+
+    The rounding of a mean leaves a constant column such as .1, .1, .1 with a standard deviation of 1e-17, and a
+    division by that would turn a dead unit into the loudest one.
+    """
+    constant = columns.min(0) == columns.max(0)
+    return np.where(constant, 0.0, columns.std(0))

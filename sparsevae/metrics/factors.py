@@ -1,0 +1,89 @@
+"""Known factors: discrete or continuous, cut into bins, and what a unit tells of them.
+
+A factor is **discrete** (its values are names) or **continuous** (its values are amounts). An array of integers or
+booleans is taken as discrete, an array of floats as continuous; `discrete` says otherwise, for all factors or for each.
+Sources that are switched off, such as S * V, are continuous.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from .arrays import Codes, Floats, Integers, Mask, matrix, same_rows
+
+__all__ = ["mutual_information"]
+
+Discrete: TypeAlias = "bool | Sequence[bool] | None"
+
+
+def mutual_information(Z: Codes, factors: npt.ArrayLike, *, n_bins: int = 20, discrete: Discrete = None) -> Floats:
+    """I(z_j; v_k) in nats between every unit and every factor, (J, K).
+
+    The plug-in estimate after cutting every unit and every continuous factor into `n_bins` bins of equal width. It is
+    biased upwards by about (bins of z - 1)(bins of v - 1) / 2n nats: use many rows.
+
+    >>> mutual_information([[0.0, 5.0], [0.0, 5.0], [1.0, 5.0], [1.0, 5.0]], [[0], [0], [1], [1]]).round(6)  # log 2, 0
+    array([[0.693147],
+           [0.      ]])
+    """
+    Z, truth, named = checked_factors(Z, factors, discrete)
+    return information(binned(Z, n_bins), classes(truth, named, n_bins))
+
+
+def checked_factors(Z: Codes, factors: npt.ArrayLike, discrete: Discrete) -> tuple[Floats, Floats, Mask]:
+    """Codes (n, J), factors (n, K), and which factors are discrete (K,)."""
+    Z, truth = matrix(Z, "Z"), matrix(factors, "factors")
+    same_rows(Z=Z, factors=truth)
+    constant = np.flatnonzero(truth.min(0) == truth.max(0))
+    if constant.size:
+        raise ValueError(f"a factor must vary over the rows; constant columns: {constant.tolist()}. Leave them out")
+    if discrete is None:
+        discrete = np.asarray(factors).dtype.kind in "bui"
+    named = np.asarray(discrete)
+    if named.dtype != np.bool_ or named.shape not in ((), (truth.shape[1],)):
+        raise ValueError(
+            f"discrete must be True, False, None or {truth.shape[1]} booleans, one a factor; got {discrete}"
+        )
+    return Z, truth, np.broadcast_to(named, truth.shape[1:])
+
+
+def entropy(p: Floats) -> float:
+    """Of probabilities, in nats."""
+    p = p[p > 0]
+    return float(-(p * np.log(p)).sum())
+
+
+def information(cells: Integers, levels: Integers) -> Floats:
+    """I = sum p(z, v) log p(z, v) / (p(z) p(v)) of every pair of columns; (n, J) and (n, K) -> (J, K)."""
+    n, table = len(cells), np.zeros((cells.shape[1], levels.shape[1]))
+    for k, v in enumerate(levels.T):
+        n_levels = int(v.max()) + 1
+        for j, z in enumerate(cells.T):
+            joint = np.bincount(z * n_levels + v, minlength=(int(z.max()) + 1) * n_levels).reshape(-1, n_levels) / n
+            independent = joint.sum(1, keepdims=True) * joint.sum(0)
+            some = joint > 0
+            table[j, k] = (joint[some] * np.log(joint[some] / independent[some])).sum()
+    # Rounding leaves an independent pair at 1e-17 of either sign, and modularity sees ratios only.
+    return np.where(table < 1e-12, 0.0, table)
+
+
+def binned(columns: Floats, n_bins: int) -> Integers:
+    """The number of the bin of equal width, between a column's least and largest value; 0 if it is constant."""
+    if n_bins < 2:
+        raise ValueError(f"n_bins must be at least 2; got {n_bins}")
+    low, high = columns.min(0), columns.max(0)
+    position = (columns - low) / np.where(high > low, high - low, 1.0)
+    cells: Integers = np.minimum(position * n_bins, n_bins - 1).astype(np.intp)
+    return cells
+
+
+def classes(truth: Floats, named: Mask, n_bins: int) -> Integers:
+    """Discrete factors by the number of their value, continuous ones by their bin; (n, K)."""
+    levels = binned(truth, n_bins)
+    for k in np.flatnonzero(named):
+        levels[:, k] = np.unique(truth[:, k], return_inverse=True)[1]
+    return levels

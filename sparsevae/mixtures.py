@@ -1,0 +1,168 @@
+"""Priors that are mixtures: two Gaussians for every unit (MAT), or several spike-and-slabs for the whole code."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+from torch.distributions import Distribution, Normal, constraints
+
+from sparsevae.distributions import SpikeSlab, pair, spike_slab_kl
+from sparsevae.draw import Noise, draw_from
+
+__all__ = ["Selected", "SpikeSlabMixture", "TwoNormals"]
+
+_HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
+
+
+class TwoNormals(Distribution):
+    r"""Every unit is nearly zero with probability off, else wide: a sparse prior without a point mass (MAT).
+
+    .. math:: p(z_j) = \gamma\,\mathcal N(0, s^2) + (1 - \gamma)\,\mathcal N(0, 1)
+
+    The papers' gamma is P(off) = 1 - p_on.
+
+    Parameters
+    ----------
+    off : Tensor (..., J) or ()
+        Probability of the narrow component, in [0, 1).
+    spike : float
+        Its standard deviation s.
+    n_components : int
+        Number of units J.
+    """
+
+    arg_constraints: ClassVar = {"off": constraints.unit_interval}
+    support = constraints.real_vector
+
+    def __init__(self, off: Tensor, spike: float, n_components: int, *, batch_shape: torch.Size | None = None) -> None:
+        self.off, self.spike = off, spike
+        super().__init__(batch_shape or torch.Size(), torch.Size([n_components]), validate_args=False)
+
+    def expand(self, batch_shape: Any, _instance: Distribution | None = None) -> TwoNormals:
+        return TwoNormals(self.off, self.spike, self.event_shape[0], batch_shape=torch.Size(batch_shape))
+
+    @property
+    def mean(self) -> Tensor:
+        return self.off.new_zeros(self._extended_shape())
+
+    @property
+    def variance(self) -> Tensor:
+        return self.mean + (self.off * self.spike**2 + 1 - self.off)
+
+    def unit_log_prob(self, value: Tensor) -> Tensor:
+        """log p(z_j) of every unit, (..., J); with off = 0 the narrow component weighs nothing."""
+        square = value.square()
+        narrow = -0.5 * square / self.spike**2 - math.log(self.spike) - _HALF_LOG_2PI + self.off.log()
+        wide = -0.5 * square - _HALF_LOG_2PI + torch.log1p(-self.off)
+        return torch.logaddexp(narrow, wide)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        return self.unit_log_prob(value).sum(-1)
+
+
+@pair(Normal, TwoNormals, monte_carlo=True)
+def _normal_two_normals(q: Normal, p: TwoNormals, value: Tensor) -> Tensor:
+    """One-sample estimate, per unit: there is no closed form."""
+    estimate: Tensor = q.log_prob(value) - p.unit_log_prob(value)
+    return estimate
+
+
+@draw_from.register
+def _(p: TwoNormals, noise: Noise, hard: bool) -> Tensor:
+    like = p.mean
+    narrow = noise.uniform(like) < p.off
+    return noise.normal(like) * torch.where(narrow, p.spike, 1.0)
+
+
+class SpikeSlabMixture(Distribution):
+    r"""sum_u rho_u prod_j SpikeSlab_uj(z_j): one component is drawn for the whole code, not one a unit.
+
+    Parameters
+    ----------
+    components : SpikeSlab (..., U, J)
+        The spike-and-slabs.
+    weights : Tensor (U,)
+        rho, non-negative with sum 1.
+    """
+
+    arg_constraints: ClassVar = {}
+    support = constraints.real_vector
+
+    def __init__(self, components: SpikeSlab, weights: Tensor, *, batch_shape: torch.Size | None = None) -> None:
+        self.components, self.weights = components, weights
+        shape = components.batch_shape[:-1] if batch_shape is None else batch_shape
+        super().__init__(shape, components.event_shape, validate_args=False)
+
+    def expand(self, batch_shape: Any, _instance: Distribution | None = None) -> SpikeSlabMixture:
+        return SpikeSlabMixture(self.components, self.weights, batch_shape=torch.Size(batch_shape))
+
+    @property
+    def mean(self) -> Tensor:
+        return (self.weights[:, None] * self.components.mean).sum(-2).expand(self._extended_shape())
+
+    @property
+    def variance(self) -> Tensor:
+        second = self.components.variance + self.components.mean.square()
+        return (self.weights[:, None] * second).sum(-2).expand(self._extended_shape()) - self.mean.square()
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        """log sum_u rho_u prod_j p_u(z_j), (..., B): over u outside, over units inside (erratum 32)."""
+        c = self.components
+        if len(c.batch_shape) > 1:  # members: (..., 1, U, J) meets (..., B, 1, J)
+            c = SpikeSlab(c.logits.unsqueeze(-3), c.loc.unsqueeze(-3), c.scale.unsqueeze(-3), validate_args=False)
+        return torch.logsumexp(self.weights.log() + c.log_prob(value.unsqueeze(-2)), -1)
+
+    def opened(self) -> SpikeSlabMixture:
+        """The same with every gate open."""
+        return SpikeSlabMixture(self.components.opened(), self.weights, batch_shape=self.batch_shape)
+
+
+@draw_from.register
+def _(p: SpikeSlabMixture, noise: Noise, hard: bool) -> Tensor:
+    if len(p.components.batch_shape) > 1:
+        raise NotImplementedError("draws from a mixture with member dimensions are not defined; take one member.")
+    u = noise.uniform(p.weights.new_empty((*p.batch_shape, 1)))
+    index = torch.searchsorted(p.weights.cumsum(0), u).clamp_max(len(p.weights) - 1).squeeze(-1)
+    c = p.components
+    return draw_from(SpikeSlab(c.logits[index], c.loc[index], c.scale[index], validate_args=False), noise, hard)
+
+
+class Selected(SpikeSlabMixture):
+    r"""The mixture as x sees it: with weights w(x) over its components, which the KL uses and pays for.
+
+    .. math:: KL(q \,\|\, \textstyle\sum_u \rho_u p_u) \le \sum_u w_u KL(q \,\|\, p_u) + KL(w \,\|\, \rho)
+
+    for any w (erratum 32), which is what `divergence` gives; `log_prob` is the mixture's own, so bounds are true.
+
+    Parameters
+    ----------
+    choice : Tensor (..., B, U)
+        w(x). The paper's recipe leaves it unnormalised.
+    charged : bool
+        Whether the divergence includes KL(w || rho); the published objectives leave it out.
+    """
+
+    def __init__(self, components: SpikeSlab, weights: Tensor, choice: Tensor, *, charged: bool) -> None:
+        super().__init__(components, weights, batch_shape=choice.shape[:-1])
+        self.choice, self.charged = choice, charged
+
+    @property
+    def extra(self) -> Tensor | float:
+        """What the divergence adds to its sum over units, (..., B): the price of the choice."""
+        if not self.charged:
+            return 0.0
+        w = self.choice
+        log_w = w.clamp_min(torch.finfo(w.dtype).tiny).log()  # log 0 would leave the value alone, not the gradient
+        return (w * (log_w - self.weights.log())).sum(-1)
+
+
+@pair(SpikeSlab, Selected)
+def _spike_slab_selected(q: SpikeSlab, p: Selected) -> Tensor:
+    """sum_u w_u KL(q_j || p_uj), (..., B, J); in memory (..., B, U, J)."""
+    c = p.components
+    rows = [t.unsqueeze(-2) for t in (q.logits, q.loc, q.scale)]
+    each = spike_slab_kl(*rows, *(t.unsqueeze(-3) for t in (c.logits, c.loc, c.scale)), finite=c.finite)
+    return torch.einsum("...bu,...buj->...bj", p.choice, each)

@@ -1,0 +1,59 @@
+"""The capacity VAE: a KL held at a given number of nats (Burgess et al., 2018)."""
+
+from __future__ import annotations
+
+from numbers import Integral
+from typing import Annotated
+
+from sparsevae.models.vae import GaussianCoder
+from sparsevae.objectives import Objective, nll
+from sparsevae.parameters import check_number, parameters
+from sparsevae.schedules import Linear, Schedule
+from sparsevae.terms import Capacity
+
+__all__ = ["CapacityVAE"]
+
+
+@parameters
+class CapacityVAE(GaussianCoder):
+    r"""VAE whose KL is pulled to a capacity C, from both sides.
+
+    .. math:: \mathcal L = -E_{q} \log p(x|z) + \gamma\, | \overline{KL}(q(z|x) \,\|\, \mathcal N(0, 1)) - C |
+
+    with the mean KL of the batch inside the bars. C = 0 is a beta-VAE with beta = gamma.
+
+    {parameters}
+
+    References
+    ----------
+    Burgess et al., "Understanding disentangling in beta-VAE", 2018. HSVAE's dense baseline holds C at 0, 5, 10 or 15.
+
+    Examples
+    --------
+    >>> import sparsevae as sv
+    >>> X = sv.data.load("digits").X
+    >>> est = sv.CapacityVAE(8, capacity=5.0, training=sv.Training(steps=100, learning_rate=1e-2, verbose=0)).fit(X)
+    >>> round(est.history_.column("kl_z")[-1])
+    5
+    """
+
+    capacity: Annotated[float, "C, in nats: where the mean KL of a batch is held."] = 10.0
+    ramp: Annotated[int | float, "Let C grow from 0 until this step (int) or share of the run (float); 0: fixed."] = 0
+    gamma: Annotated[float, "Weight of the distance from C."] = 10.0
+
+    def check(self) -> None:
+        super().check()
+        check_number("capacity", self.capacity, "a number of nats, 0 or above", lambda c: c >= 0)
+        check_number("gamma", self.gamma, "a number, 0 or above", lambda g: g >= 0)
+        position = "a step (an integer, 0 or above) or a share of the run (a float in [0, 1])"
+        check_number("ramp", self.ramp, position, lambda r: r >= 0 and (isinstance(r, Integral) or r <= 1))
+        self.refuse_free_bits()
+
+    def weights(self) -> dict[str, float]:
+        return {"kl_z": 0.0, "capacity": float(self.gamma)}
+
+    def objective(self) -> Objective:
+        return Objective(nll, Capacity(self.capacity), weights=self.weights())
+
+    def schedules(self) -> dict[str, Schedule]:
+        return {"capacity_nats": Linear(0.0, float(self.capacity), end=self.ramp)} if self.ramp else {}

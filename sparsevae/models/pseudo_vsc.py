@@ -1,0 +1,92 @@
+"""Variational Sparse Coding with a learned prior (Tonolini, Jensen and Murray-Smith, UAI version)."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from sparsevae.families import Family, WarmSpikeSlabPosterior
+from sparsevae.gradients import GATES
+from sparsevae.models.vsc import VSC
+from sparsevae.objectives import Objective, free_bits, kl, nll
+from sparsevae.parameters import check_choice, check_number, parameters
+from sparsevae.priors import Prior
+from sparsevae.pseudo_inputs import SELECTIONS, PseudoInputs
+from sparsevae.schedules import Linear, Schedule
+from sparsevae.terms import aggregate_sparsity
+
+__all__ = ["PseudoVSC"]
+
+
+@parameters
+class PseudoVSC(VSC):
+    r"""VSC whose prior is learned: the codes of a few pseudo-inputs, between which each row chooses.
+
+    .. math:: \mathcal L = -E_{q} \log p(x|z) + \sum_u w_u(x) KL(q(z|x) \,\|\, q(z|x_u))
+       + KL(w(x) \,\|\, \rho) + J\, KL_B(\bar\gamma_u; \alpha)
+
+    The last term keeps the pseudo-inputs' codes sparse. Training starts with gates alone: the slab warm-up (the
+    papers' lambda) feeds noise N(0, 1) through the gates until `warmup[0]`, and the slabs grow in until `warmup[1]`.
+    Samples and bounds use the mixture of all pseudo-inputs (erratum 32). selection="softmax" is ours; "paper" (whose KL
+    starts switched off) and "authors" (their code's) have no KL(w || rho); the authors also restart their optimiser at
+    the rate's drop: training=Training(decay="step", restart_optimizer=True).
+
+    {parameters}
+
+    Attributes
+    ----------
+    model_, scaling_, likelihood_, history_
+        As in `VAE`; `model_.prior.inputs` are the pseudo-inputs, `model_.prior.rho` how often each is chosen.
+
+    References
+    ----------
+    Tonolini, Jensen, Murray-Smith, "Variational sparse coding", UAI 2019.
+
+    Examples
+    --------
+    >>> import sparsevae as sv
+    >>> X = sv.data.load("digits").X
+    >>> est = sv.PseudoVSC(32, pseudo_inputs=5, training=sv.Training(steps=100, kl_warmup=0.9, verbose=0)).fit(X)
+    >>> est.model_.prior.inputs.shape, round(float(est.model_.prior.rho.sum()), 3)
+    (torch.Size([5, 64]), 1.0)
+    """
+
+    pseudo_inputs: Annotated[int, "Number U of learned pseudo-inputs."] = 20
+    selection: Annotated[str, "How a row chooses: softmax (ours), paper or authors."] = "softmax"
+    sparsity: Annotated[float, "Weight of the aggregate-sparsity term."] = 1.0
+    warmup: Annotated[tuple[float, float], "Shares of the run where the slabs begin to grow in, and are whole."] = (
+        0.2,
+        0.3,
+    )
+
+    def check(self) -> None:
+        super().check()
+        check_number("pseudo_inputs", self.pseudo_inputs, "an integer above 0", lambda u: u > 0, whole=True)
+        check_choice("selection", self.selection, SELECTIONS)
+        check_number("sparsity", self.sparsity, "a number, 0 or above", lambda w: w >= 0)
+        check_number("alpha", self.alpha, "a number in (0, 1): with alpha = 1 use VAE", lambda a: 0 < a < 1)
+        if not (isinstance(self.warmup, (tuple, list)) and len(self.warmup) == 2):
+            raise ValueError(f"warmup must be two shares of the run, such as (0.2, 0.3); got {self.warmup!r}.")
+        for share in self.warmup:
+            check_number("warmup", share, "two shares of the run in [0, 1], begin and end", lambda s: 0 <= s <= 1)
+        if self.warmup[0] > self.warmup[1]:
+            raise ValueError(f"warmup must begin before it ends; got {self.warmup!r}.")
+
+    def posterior(self) -> Family:
+        start = self.sharpness[0] if self.gate == "sigmoid" else self.temperature
+        return WarmSpikeSlabPosterior(GATES[self.gate](start))
+
+    def prior(self) -> Prior:
+        n_features, inputs = int(self.n_features_in_), int(self.pseudo_inputs)
+        return PseudoInputs(int(self.n_components), n_features, inputs, SELECTIONS[self.selection](n_features, inputs))
+
+    def weights(self) -> dict[str, float]:
+        return {"kl_z": 1.0, "sparsity": float(self.sparsity)}
+
+    def objective(self) -> Objective:
+        floor = self._training().free_bits
+        terms = nll, free_bits(floor) if floor else kl, aggregate_sparsity(float(self.alpha))
+        return Objective(*terms, weights=self.weights())
+
+    def schedules(self) -> dict[str, Schedule]:
+        begin, end = (float(s) for s in self.warmup)
+        return super().schedules() | {"slab_warmup": Linear(0.0, 1.0, begin=begin, end=end)}

@@ -1,0 +1,198 @@
+r"""Pruning: take unused units out of a fitted model, for good.
+
+A unit that is held at its mean code m_j over X adds a constant to whatever the decoder's first layer computes,
+
+.. math:: W z + b = W_{keep} z_{keep} + (b + W_{cut}\, m_{cut}),
+
+so its column goes into the bias, exactly; in the encoder its rows of the head go away. Nothing is trained.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from sparsevae.auditing import audit, per_row
+from sparsevae.convolutions import Convolution, ToImage, ToRows, TransposedConvolution
+from sparsevae.distributions import unit_divergence
+from sparsevae.networks import Linear
+from sparsevae.parameters import check_number
+from sparsevae.threads import threads
+
+if TYPE_CHECKING:
+    from sparsevae.estimator import SparseCoder
+
+__all__ = ["prune"]
+
+_TOLERANCE = 1e-4  # of the decoder's raw output, relative: far above rounding, far below a second use of z
+_ROWS, _DRAWS = 2000, 16  # of X and of z, to see whether units are missed
+
+
+def prune(
+    est: SparseCoder, X: Any, *, units: Iterable[int] | None = None, force: bool = False, tolerance: float = 0.02
+) -> Any:
+    """A smaller estimator of the same class, without the given units (by default those that `audit` calls inactive).
+
+    Each is replaced by its mean code over X, folded into the next bias. The result is fitted, like any other: it
+    encodes, scores, saves, and trains on with `partial_fit`. `est` is left alone.
+
+    Parameters
+    ----------
+    est : SparseCoder
+        A fitted estimator.
+    X : array, tensor, CSR matrix or path
+        Rows to judge the units by, and to take their mean codes from; the training rows, usually.
+    units : sequence of int, optional
+        The units to remove.
+    force : bool
+        Remove also units that are active or missed; without it they are refused.
+    tolerance : float
+        Nats by which the bound on X may fall. Units that are worth nothing alone may be worth something together: of
+        those chosen here, the most useful stay until the rest is missed by no more than this.
+
+    Examples
+    --------
+    >>> import numpy as np, sparsevae as sv
+    >>> from sparsevae.pruning import prune
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(500, 2)) @ rng.normal(size=(2, 10))  # two sources in ten columns
+    >>> est = sv.VAE(8, hidden=(32,), training=sv.Training(steps=600, verbose=0)).fit(X)
+    >>> prune(est, X).n_components < 8
+    True
+    """
+    check_number("tolerance", tolerance, "a number, 0 or above", lambda t: t >= 0)
+    found = audit(est, X, gain_rows=1 if force and units is not None else 2000)  # forced, nobody asks for gains
+    n = found.n_components
+    cut = np.flatnonzero(~found.active) if units is None else np.unique(np.asarray(list(units), dtype=np.int64))
+    if len(cut) and (cut[0] < 0 or cut[-1] >= n):
+        raise ValueError(f"units must be numbers from 0 to {n - 1}, got {cut.tolist()}.")
+    if len(cut) == n:
+        raise ValueError(f"nothing would be left: all {n} units would go. {found.words}")
+    with threads(), torch.no_grad():
+        if units is None:
+            order = cut[np.argsort((found.gain - found.kl)[cut], kind="stable")]  # the least useful first
+            cut = np.sort(_harmless(est, X, order, found.mean, tolerance))
+        elif not force:
+            active = [j for j in cut.tolist() if found.active[j]]
+            worth = ", ".join(f"{j} (KL {found.kl[j]:.3g}, gain {found.gain[j]:.3g})" for j in active)
+            if active:
+                raise ValueError(
+                    f"these units are active, the model is worse without them: {worth}. force=True insists."
+                )
+            if (loss := _loss(est, X, cut, found.mean)) > tolerance:
+                raise ValueError(f"without these units the bound falls by {loss:.3g} nats. force=True insists.")
+        smaller = copy.deepcopy(est)
+        if len(cut):
+            keep = torch.from_numpy(np.setdiff1d(np.arange(n), cut))
+            _operate(est, smaller, keep, torch.from_numpy(cut), torch.from_numpy(found.mean))
+    return smaller
+
+
+def _harmless(est: SparseCoder, X: Any, order: Any, mean: Any, tolerance: float) -> Any:
+    """The longest beginning of `order` that is not missed: all of it, usually, else found by bisection."""
+    fewest, most = 0, len(order)
+    k = most
+    while fewest < most:
+        if _loss(est, X, order[:k], mean) <= tolerance:
+            fewest = k
+        else:
+            most = k - 1
+        k = (fewest + most + 1) // 2
+    return order[:fewest]
+
+
+def _loss(est: SparseCoder, X: Any, cut: Any, mean: Any) -> float:
+    """By how many nats the bound falls without the units: what they add to log p(x|z), less their KL.
+
+    The other units have the same draws with and without them, so that the difference is known far better than either.
+    """
+    model, X = est.model_, est._read(X, reset=False)
+    n = X.shape[0]
+    at = torch.from_numpy(cut).to(est._device())
+    held = torch.from_numpy(mean).to(at.device, torch.float32)[at]
+    total, rows = 0.0, np.arange(n) if n <= _ROWS else np.arange(_ROWS) * n // _ROWS
+    for x, count in est._blocks(X[rows]):
+        q, p = model.encode(x), model.prior(x, model.encode)
+        for seed in range(_DRAWS):
+            z = per_row(seed)(q, x)
+            without = z.index_copy(-1, at, held.expand(len(z), -1))
+            fall = model.decode(z).log_prob(x) - model.decode(without).log_prob(x)
+            fall = fall - unit_divergence(q, p, z)[:, at].sum(-1)
+            total += float(fall[:count].double().sum())
+    return total / len(rows) / _DRAWS
+
+
+def _operate(est: SparseCoder, smaller: SparseCoder, keep: Tensor, cut: Tensor, mean: Tensor) -> None:
+    old, new, n = est.model_, smaller.model_, len(mean)
+    device = est._device()
+    keep, cut, mean = keep.to(device), cut.to(device), mean.to(device)
+    _cut_head(new.encoder, keep, n, new.posterior.width(n))
+    _cut_input(new.decoder, keep, cut, mean, n)
+    smaller.n_components = len(keep)
+    if hasattr(smaller, "second_stage_"):
+        del smaller.second_stage_  # it speaks of the longer codes
+    if smaller.decoder is not None:  # the user's own module, now for a smaller code; a head of ours follows it
+        smaller.decoder = copy.deepcopy(next(new.decoder.children())).cpu()
+    prior = smaller.prior().to(device)
+    prior.load_state_dict(old.prior.state_dict())
+    new.prior = prior
+    smaller._moments = None  # Adam's moments have the old shapes
+    # A decoder may use z elsewhere than in its first layer; only the whole of it shows that.
+    z = torch.randn(16, n, generator=torch.Generator().manual_seed(0)).to(device)
+    z[:, cut] = mean[cut].float()
+    whole, rest = old.decoder(z), new.decoder(z[:, keep])
+    if not bool((whole - rest).abs().max() <= _TOLERANCE * (1 + whole.abs().max())):
+        raise TypeError("this decoder uses its input elsewhere than in its first layer: units cannot be taken out.")
+
+
+def _layers(module: nn.Module) -> list[nn.Module]:
+    """The layers in the order in which they run, as far as nn.Sequential tells."""
+    if isinstance(module, nn.Sequential):
+        return [layer for child in module for layer in _layers(child)]
+    return [] if isinstance(module, nn.Identity) else [module]
+
+
+def _cut_head(encoder: nn.Module, keep: Tensor, n: int, width: int) -> None:
+    """Keep the units' rows in every part of the posterior's raw numbers: (loc_1..n, log-variance_1..n, ...)."""
+    head = [layer for layer in _layers(encoder) if not isinstance(layer, ToRows)][-1]
+    axis = -2 if isinstance(head, Linear) else -4
+    if not isinstance(head, (Linear, Convolution)) or head.weight.shape[axis] != width or width % n:
+        raise TypeError(f"the encoder ends in {head}, expected a linear map to {width} = parts x {n} numbers.")
+    rows = (torch.arange(0, width, n, device=keep.device)[:, None] + keep).flatten()
+    head.weight = nn.Parameter(head.weight.index_select(axis, rows))
+    if head.bias is not None:
+        head.bias = nn.Parameter(head.bias.index_select(-1, rows))
+
+
+def _cut_input(decoder: nn.Module, keep: Tensor, cut: Tensor, mean: Tensor, n: int) -> None:
+    """Take columns out of the decoder's first layer, and put what they add for the mean code into its bias."""
+    first, *later = _layers(decoder)
+    if isinstance(first, (Linear, nn.Linear)) and first.weight.shape[-1] == n:
+        layer: Linear | nn.Linear | TransposedConvolution = first
+        matrix, axis = first.weight, -1
+        if isinstance(first, nn.Linear):
+            first.in_features = len(keep)
+    # From one pixel to one pixel a transposed convolution is a linear map as well, W (n, C, 1, 1).
+    elif isinstance(first, ToImage) and isinstance(later[0], TransposedConvolution) and _point(later[0], n):
+        layer = later[0]
+        matrix, axis = layer.weight[..., 0, 0].mT, -4
+        first.shape = (1, 1, len(keep))
+    else:
+        raise TypeError(
+            f"units can be taken out where the decoder starts with a linear map of {n} inputs; this one starts with "
+            f"{first}{', ' + str(later[0]) if later else ''}. A kernel larger than 1 x 1 spreads a unit over places "
+            "that share one bias, and what a module of another kind does with z cannot be known: in an nn.Sequential, "
+            "put it after an nn.Linear."
+        )
+    constant = (matrix.index_select(-1, cut).double() @ mean[cut].double()).to(matrix.dtype)
+    layer.bias = nn.Parameter(constant if layer.bias is None else layer.bias + constant)
+    layer.weight = nn.Parameter(layer.weight.index_select(axis, keep))
+
+
+def _point(layer: TransposedConvolution, n: int) -> bool:
+    return layer.size == (1, 1) and layer.weight.shape[-2:] == (1, 1) and layer.weight.shape[-4] == n

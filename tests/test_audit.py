@@ -1,0 +1,423 @@
+"""Claims of the audit: every number is its formula, idle units are told from used ones, anybody's VAE gets the verdict
+ours gets with the same weights; noise kills a unit where its gain falls below its KL, and it comes back."""
+
+from __future__ import annotations
+
+import json
+import math
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse
+import torch
+from torch import Tensor, nn
+from torch.distributions import Bernoulli, Independent, Normal
+
+import sparsevae as sv
+from sparsevae import metrics
+from sparsevae.auditing import Audit, audit
+from sparsevae.collapse import noise_experiment
+from sparsevae.sizing import suggest_size
+from sparsevae.threads import threads
+
+pytestmark = pytest.mark.filterwarnings("ignore::sparsevae.training.SparsityWarning")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread() -> Iterator[None]:
+    with threads(1):
+        yield
+
+
+@pytest.fixture(scope="module")
+def planted_rows() -> Any:
+    """Three sources of deviation 3, 2 and 1 in twelve columns, and a little noise."""
+    rng = np.random.default_rng(0)
+    directions = np.linalg.qr(rng.normal(size=(12, 3)))[0].T
+    sources = rng.normal(size=(512, 3)) * [3.0, 2.0, 1.0]
+    return (sources @ directions + 0.2 * rng.normal(size=(512, 12))).astype(np.float32)
+
+
+PLANTED: dict[str, Any] = {
+    "hidden": (32,),
+    "likelihood": "fixed-gaussian",
+    "variance": 0.1,
+    "scale": "none",
+    "training": sv.Training(steps=4000, batch_size=64, learning_rate=5e-3, verbose=0),
+}
+
+
+@pytest.fixture(scope="module")
+def planted(planted_rows: Any) -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", sv.SparsityWarning)
+        return sv.VAE(6, **PLANTED).fit(planted_rows)
+
+
+# -- every number is its formula --------------------------------------------------------------------------------
+
+W = torch.tensor([[1.0, 0.5], [0.0, 2.0], [-1.0, 0.0]])  # of a decoder z -> W z
+DEVIATION = torch.tensor([0.3, 0.6])
+
+
+def linear_encode(x: Tensor) -> tuple[Tensor, Tensor]:
+    return x[:, :2] * 0.8, DEVIATION.square().expand(len(x), 2)
+
+
+@pytest.mark.parametrize("variance", [1.0, 0.25])
+def test_the_numbers_of_a_linear_vae_are_those_worked_out_by_hand(variance: float) -> None:
+    # gain_j = E [|x - W z + w_j z_j|^2 - |x - W z|^2] / 2v = E [2 (x - W mu).w_j mu_j + |w_j|^2 (mu_j^2 - s_j^2)] / 2v
+    x = torch.randn(30_000, 3, generator=torch.Generator().manual_seed(0))
+    found = audit(encode=linear_encode, decode=lambda z: z @ W.T, X=x, variance=variance, gain_rows=None)
+    mu = (x[:, :2] * 0.8).double()
+    rest, w = x.double() - mu @ W.double().T, W.double()
+    each = (2 * (rest @ w) * mu + w.square().sum(0) * (mu.square() - DEVIATION.double().square())) / (2 * variance)
+    spread = 3.0 * w.square().sum(0).max() / variance  # of one row's gain over draws, generously
+    assert np.allclose(found.gain, each.mean(0), atol=4 * float(spread) / math.sqrt(len(x)))
+    assert np.allclose(found.mean, mu.mean(0), atol=1e-6)
+    assert np.allclose(found.var_mean, mu.var(0, correction=0), rtol=1e-6)
+    assert np.allclose(found.mean_variance, DEVIATION.square(), rtol=1e-6)
+    assert np.allclose(found.variance_law, found.var_mean + found.mean_variance)
+    kl = 0.5 * (mu.square() + DEVIATION.square() - 1).mean(0) - DEVIATION.log()
+    assert np.allclose(found.kl, kl, rtol=1e-5)
+    assert (found.rows, found.gain_rows) == (30_000, 30_000)
+    assert found.hoyer == pytest.approx(metrics.average_hoyer(mu.numpy()), abs=1e-6)
+    assert found.aggregate_hoyer == pytest.approx(metrics.aggregate_hoyer(mu.numpy()), abs=1e-6)
+
+
+def test_gains_use_rows_spread_over_all_of_them() -> None:
+    x = torch.arange(40.0).repeat_interleave(25)[:, None] / 40  # sorted: the first rows alone would mislead
+    tight = {"encode": lambda x: (x, torch.full_like(x, 1e-12)), "decode": lambda z: z, "X": x}
+    every, some = audit(**tight, gain_rows=None), audit(**tight, gain_rows=40)
+    assert (every.gain_rows, some.gain_rows) == (1000, 40)
+    assert some.gain == pytest.approx(every.gain, rel=1e-4)
+    assert every.gain == pytest.approx(float(x.square().mean()) / 2, rel=1e-4)
+
+
+def test_a_unit_that_nothing_reads_or_moves_has_exact_zeros() -> None:
+    x = torch.randn(700, 3, generator=torch.Generator().manual_seed(1))
+
+    def encode(x: Tensor) -> Normal:
+        return Normal(torch.stack([x[:, 0], 0 * x[:, 0]], 1), torch.tensor([0.1, 1.0]).expand(len(x), 2))
+
+    found = audit(encode=encode, decode=lambda z: z[:, :1] * torch.tensor([1.0, 0.0, 0.0]), X=x)
+    assert (found.kl[1], found.gain[1], found.var_mean[1], found.variance_law[1]) == (0, 0, 0, 1)
+    assert found.active.tolist() == [True, False]
+    assert (found.p_on.tolist(), found.on.tolist()) == ([1, 1], [1, 1])
+
+
+def test_the_variance_law_holds_for_a_trained_code(planted: Any, planted_rows: Any) -> None:
+    law = audit(planted, planted_rows).variance_law
+    assert abs(law.mean() - 1) < 0.03
+    assert (abs(law - 1) < 0.1).all()
+
+
+# -- spike and slab: neither p_on nor the KL alone tells -----------------------------------------------------------
+
+ALPHA = 0.2
+
+
+def gated(x: Tensor) -> sv.SpikeSlab:
+    """Unit 0 idles at p_on = alpha; 1 is shut for good; 2 tells two kinds of rows apart, though never likely on."""
+    kind = x[:, 0] > 0
+    p = torch.stack([torch.full_like(x[:, 0], ALPHA), torch.full_like(x[:, 0], 1e-6), torch.where(kind, 0.45, 0.02)], 1)
+    loc = torch.tensor([0.0, 0.0, 2.0]).expand(len(x), 3)
+    return sv.SpikeSlab(torch.logit(p), loc, torch.tensor([1.0, 1.0, 0.1]).expand(len(x), 3))
+
+
+def test_an_idle_unit_is_neither_on_nor_dead_and_a_rare_one_counts() -> None:
+    x = torch.randn(3000, 1, generator=torch.Generator().manual_seed(2)).sign() * 2.0
+    prior = sv.SpikeSlab(torch.logit(torch.full((3,), ALPHA)), torch.zeros(3), torch.ones(3))
+    found = audit(encode=gated, decode=lambda z: -2 + 2 * z[:, 2:], X=x, prior=prior, variance=0.1)
+    assert found.p_on == pytest.approx([ALPHA, 1e-6, 0.235], abs=0.01)
+    assert found.on.tolist() == [0, 0, 0]  # the mode of every gate is off
+    assert found.kl[0] == pytest.approx(0, abs=1e-6)
+    assert found.kl[1] == pytest.approx(-math.log(1 - ALPHA), rel=1e-3)  # it pays for being shut, and brings nothing
+    assert found.active_by_kl.tolist() == [False, True, True]
+    assert found.active.tolist() == [False, False, True]
+    assert found.gain[2] > found.kl[2]
+
+
+def test_every_model_of_ours_can_be_audited(planted_rows: Any) -> None:
+    for cls in (sv.VSC, sv.BetaVAE, sv.MAT, sv.PseudoVSC):
+        est = cls(5, **PLANTED | {"training": sv.Training(steps=20, verbose=0)}).fit(planted_rows)
+        found = audit(est, planted_rows)
+        assert found.n_components == 5, cls
+        assert np.isfinite(np.stack([found.kl, found.gain, found.variance_law])).all(), cls
+
+
+def test_the_form_and_order_of_the_rows_do_not_matter(planted: Any, planted_rows: Any) -> None:
+    one, every = audit(planted, planted_rows[:300]), {"gain_rows": None}
+    for other in (planted_rows[:300][::-1].copy(), scipy.sparse.csr_matrix(planted_rows[:300])):
+        two = audit(planted, other, **every)
+        assert np.allclose(two.kl, one.kl, atol=1e-6)
+        assert np.allclose(two.gain, one.gain, atol=1e-4)
+
+
+# -- the verdict ---------------------------------------------------------------------------------------------------
+
+
+def made(active: int, n: int) -> Audit:
+    on = np.arange(n) < active
+    zero = np.zeros(n)
+    return Audit(
+        rows=1,
+        gain_rows=1,
+        mean=zero,
+        var_mean=np.where(on, 1.0, 0.0),
+        mean_variance=zero,
+        kl=np.where(on, 1.0, 0.0),
+        gain=np.where(on, 2.0, 0.0),
+        p_on=zero + 1,
+        on=zero + 1,
+        hoyer=0.0,
+        aggregate_hoyer=0.0,
+    )
+
+
+@pytest.mark.parametrize(
+    ("active", "n", "verdict", "size"),
+    [
+        (0, 8, "collapsed", 8),
+        (4, 100, "collapsed", 100),
+        (5, 100, "oversized", 6),
+        (74, 100, "oversized", 84),
+        (75, 100, "well sized", 100),
+        (99, 100, "well sized", 100),
+        (100, 100, "too small", 200),
+        (1, 1, "too small", 2),
+    ],
+)
+def test_the_verdict_follows_from_the_share_of_active_units(active: int, n: int, verdict: str, size: int) -> None:
+    found = made(active, n)
+    assert (found.verdict, found.suggested_size) == (verdict, size)
+    assert found.inactive_share == pytest.approx(1 - active / n)
+    assert found.words.startswith(f"{verdict}: {active} of {n} units are active")
+    assert found.words.endswith(f"Suggested size: {size}.")
+
+
+@pytest.mark.parametrize(
+    ("var_mean", "kl", "gain", "active"),
+    [
+        (0.0101, 0.0101, 0.0, True),
+        (0.01, 0.01, 0.0101, False),  # the luck of draws
+        (0.0, 0.2, 0.1, False),  # a shut gate
+        (0.005, 0.05, 0.06, True),
+        (0.011, 0.009, 0.008, False),
+    ],
+)
+def test_two_of_three_definitions_make_a_unit_active(var_mean: float, kl: float, gain: float, active: bool) -> None:
+    one = {"var_mean": np.array([var_mean]), "kl": np.array([kl]), "gain": np.array([gain])}
+    found = Audit(**{**vars(made(1, 1)), **one})
+    assert found.active_by_variance.tolist() == [var_mean > 0.01]
+    assert found.active_by_kl.tolist() == [kl > 0.01]
+    assert found.active_by_gain.tolist() == [gain > kl]
+    assert found.active.tolist() == [active]
+
+
+def test_an_audit_prints_every_unit_and_becomes_json(planted: Any, planted_rows: Any) -> None:
+    found = audit(planted, planted_rows)
+    lines = str(found).splitlines()
+    assert lines[0].split() == ["unit", "var(mu)", "mean(s2)", "sum", "KL", "gain", "active"]
+    assert [int(line.split()[0]) for line in lines[1:7]] == np.argsort(-found.kl).tolist()
+    assert lines[-1] == found.words
+    plain = json.loads(json.dumps(found.to_dict()))
+    assert plain["units"]["gain"] == found.gain.tolist()
+    assert plain["units"]["active"] == found.active.tolist()
+    assert (plain["verdict"], plain["n_active"], plain["n_components"]) == ("oversized", 3, 6)
+
+
+# -- other people's models -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def binary() -> Any:
+    return (sv.data.load("digits").X[:600] > 7).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def ours(binary: Any) -> Any:
+    """Of pythae's default shapes, with so strong a KL that some units die."""
+    training = sv.Training(steps=600, learning_rate=3e-3, verbose=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", sv.SparsityWarning)
+        return sv.BetaVAE(10, beta=3.0, hidden=(512,), likelihood="bernoulli", training=training).fit(binary)
+
+
+def copied(ours: Any, into: dict[str, nn.Linear]) -> None:
+    """Our weights in nn.Linear modules: encoder, mean, log_variance, decoder, logits."""
+    state = ours.model_.state_dict()
+    heads = [state[f"encoder.2.{k}"].chunk(2) for k in ("weight", "bias")]
+    weights = {
+        "encoder": (state["encoder.0.weight"], state["encoder.0.bias"]),
+        "mean": (heads[0][0], heads[1][0]),
+        "log_variance": (heads[0][1], heads[1][1]),
+        "decoder": (state["decoder.0.weight"], state["decoder.0.bias"]),
+        "logits": (state["decoder.2.weight"], state["decoder.2.bias"]),
+    }
+    for name, layer in into.items():
+        layer.load_state_dict(dict(zip(("weight", "bias"), weights[name], strict=True)))
+
+
+def plain_torch(ours: Any) -> dict[str, Callable[..., Any]]:
+    sizes = {"encoder": (64, 512), "mean": (512, 10), "log_variance": (512, 10), "decoder": (10, 512)}
+    layers = {k: nn.Linear(*v) for k, v in (sizes | {"logits": (512, 64)}).items()}
+    copied(ours, layers)
+
+    def encode(x: Tensor) -> Independent:
+        h = layers["encoder"](x).relu()
+        return Independent(Normal(layers["mean"](h), (0.5 * layers["log_variance"](h)).exp()), 1)
+
+    return {
+        "encode": encode,
+        "decode": lambda z: Bernoulli(logits=layers["logits"](layers["decoder"](z).relu())),
+    }
+
+
+def of_pythae(ours: Any) -> dict[str, Callable[..., Any]]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        models = pytest.importorskip("pythae.models")
+        vae = models.VAE(models.VAEConfig(input_dim=(64,), latent_dim=10, reconstruction_loss="bce")).eval()
+    e, d = vae.encoder, vae.decoder
+    names = {"encoder": e.layers[0][0], "mean": e.embedding, "log_variance": e.log_var}
+    copied(ours, names | {"decoder": d.layers[0][0], "logits": d.layers[1][0]})
+
+    def encode(x: Tensor) -> tuple[Tensor, Tensor]:
+        out = vae.encoder(x)
+        return out.embedding, out.log_covariance.exp()
+
+    return {
+        "encode": encode,
+        "decode": lambda z: Bernoulli(probs=vae.decoder(z).reconstruction, validate_args=False),
+    }
+
+
+@pytest.mark.parametrize("other", [plain_torch, of_pythae])
+def test_another_vae_with_our_weights_has_our_verdict(other: Any, ours: Any, binary: Any) -> None:
+    expected = audit(ours, binary)
+    found = audit(**other(ours), X=binary)
+    assert 0 < expected.n_active < 10
+    assert found.verdict == expected.verdict
+    assert found.suggested_size == expected.suggested_size
+    assert found.active.tolist() == expected.active.tolist()
+    for name in ("var_mean", "mean_variance", "kl", "gain"):  # our deviations have 1e-4 added
+        assert np.allclose(getattr(found, name), getattr(expected, name), rtol=5e-3, atol=5e-3), name
+
+
+def test_a_reconstruction_is_gaussian_with_the_variance_that_is_stated(planted: Any, planted_rows: Any) -> None:
+    model = planted.model_
+
+    def encode(x: Tensor) -> tuple[Tensor, Tensor]:
+        q = model.encode(x)
+        return q.mean, q.variance
+
+    expected = audit(planted, planted_rows)
+    found = audit(encode=encode, decode=lambda z: model.decode(z).mean, X=planted_rows, variance=0.1)
+    assert np.allclose(found.gain, expected.gain, rtol=1e-3, atol=1e-4)
+    assert (found.verdict, found.suggested_size) == (expected.verdict, expected.suggested_size)
+
+
+def test_images_keep_their_shape_on_the_way_to_the_callables() -> None:
+    x = torch.rand(20, 1, 4, 4, generator=torch.Generator().manual_seed(3))
+    seen = []
+
+    def encode(x: Tensor) -> tuple[Tensor, Tensor]:
+        seen.append(tuple(x.shape[1:]))
+        return x.flatten(1)[:, :2], torch.ones(len(x), 2)
+
+    found = audit(encode=encode, decode=lambda z: z.new_zeros(len(z), 1, 4, 4), X=x)
+    assert set(seen) == {(1, 4, 4)}
+    assert found.gain.tolist() == [0, 0]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ({}, "needs rows"),
+        ({"X": np.ones((3, 3))}, "both callables"),
+        ({"X": np.ones((3, 3)), "encode": linear_encode}, "both callables"),
+        ({"X": np.ones((3, 3)), "encode": lambda x: x, "decode": lambda z: z}, "pair \\(mean, variance\\)"),
+        ({"X": np.ones((3, 3)), "encode": lambda x: (x, x[:, :1]), "decode": lambda z: z}, r"\(3, 3\) and \(3, 1\)"),
+        ({"X": np.ones((3, 3)), "encode": linear_encode, "decode": lambda z: z}, r"like x, \(3, 3\); got \(3, 2\)"),
+    ],
+)
+def test_wrong_callables_are_told_what_is_expected(arguments: dict[str, Any], says: str) -> None:
+    with pytest.raises(TypeError, match=says):
+        audit(**arguments)
+
+
+def test_settings_that_cannot_work_are_refused(planted: Any, planted_rows: Any) -> None:
+    with pytest.raises(TypeError, match="not both"):
+        audit(planted, planted_rows, encode=linear_encode)
+    with pytest.raises(ValueError, match="variance must be a number above 0"):
+        audit(encode=linear_encode, decode=lambda z: z, X=planted_rows, variance=0)
+    with pytest.raises(ValueError, match="gain_rows must be an integer above 0"):
+        audit(planted, planted_rows, gain_rows=0)
+    with pytest.raises(ValueError, match="got none"):
+        audit(encode=linear_encode, decode=lambda z: z @ W.T, X=np.ones((0, 3)))
+
+
+# -- figure 14, and the right size -----------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def course(planted: Any, planted_rows: Any) -> Any:
+    before = {k: v.clone() for k, v in planted.model_.state_dict().items()}
+    table = noise_experiment(planted, planted_rows, epochs=15, factor=2.0)
+    assert all(
+        torch.equal(v, before[k]) for k, v in planted.model_.state_dict().items()
+    )  # the user's model is untouched
+    return table
+
+
+def test_a_unit_collapses_where_noise_pushes_its_gain_below_its_kl(course: Any) -> None:
+    degrade = [row for row in course if row["phase"] == "degrade"]
+    assert all(row["gain"] > row["kl"] for row in [course[0], *degrade[:-1]])
+    assert degrade[-1]["gain"] < degrade[-1]["kl"]
+    assert course[0]["var_mean"] > 0.5
+    dead = [row for row in course if row["noise"]][-1]
+    assert dead["var_mean"] < 0.01
+    assert dead["mean_variance"] == pytest.approx(1, abs=0.05)
+    assert max(row["var_mean"] for row in degrade) > course[0]["var_mean"]  # first it tries to shout above the noise
+
+
+def test_a_collapsed_unit_revives_without_the_noise(course: Any) -> None:
+    assert (course[-1]["phase"], course[-1]["noise"]) == ("revive", 0.0)
+    assert course[-1]["var_mean"] > 0.5
+    assert course[-1]["gain"] > course[-1]["kl"] > 0.1
+    assert str(course).splitlines()[0].split() == ["phase", "noise", "gain", "kl", "var_mean", "mean_variance"]
+
+
+def test_the_experiment_refuses_what_it_cannot_show(planted: Any, planted_rows: Any) -> None:
+    dead = int(np.flatnonzero(~audit(planted, planted_rows).active)[0])
+    with pytest.raises(ValueError, match=f"unit {dead} is inactive already"):
+        noise_experiment(planted, planted_rows, dead)
+    with pytest.raises(ValueError, match="a unit from 0 to 5"):
+        noise_experiment(planted, planted_rows, 6)
+    with pytest.raises(ValueError, match="factor must be a number above 1"):
+        noise_experiment(planted, planted_rows, factor=1.0)
+    sparse = sv.VSC(3, **PLANTED | {"training": sv.Training(steps=200, verbose=0)}).fit(planted_rows)
+    with pytest.raises(TypeError, match="needs a Gaussian code"):
+        noise_experiment(sparse, planted_rows)
+
+
+def test_the_size_grows_until_units_stay_unused(planted_rows: Any) -> None:
+    training = sv.Training(steps=1500, batch_size=64, learning_rate=5e-3, verbose=0)
+    found = suggest_size(sv.VAE(**PLANTED | {"training": training}), planted_rows, start=2)
+    assert [row["n_components"] for row in found.table] == [2, 4]
+    assert found.table.column("verdict") == ["too small", "well sized"]
+    assert found.table.column("n_active") == [2, 3]  # as many as there are sources
+    assert found.size == found.audit.suggested_size == 4
+
+
+def test_the_search_for_a_size_ends_at_the_largest(planted_rows: Any) -> None:
+    est = sv.VAE(**PLANTED | {"training": sv.Training(steps=600, batch_size=64, learning_rate=5e-3, verbose=0)})
+    found = suggest_size(est, planted_rows, start=1, most=2, factor=10.0)
+    assert [row["n_components"] for row in found.table] == [1, 2]
+    assert (found.size, found.audit.verdict) == (2, "too small")
+    with pytest.raises(ValueError, match="start must not exceed most"):
+        suggest_size(sv.VAE, planted_rows, start=8, most=4)

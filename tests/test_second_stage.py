@@ -1,0 +1,276 @@
+"""Claims: the second stage learns which units go together, samples through it do too, and it lives with its model."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import torch
+from sklearn.base import clone
+
+import sparsevae as sv
+from sparsevae import storage
+from sparsevae.distributions import SpikeSlab
+from sparsevae.storage import StorageError
+from sparsevae.threads import threads
+from sparsevae.two_stage import draw_codes, second_stage
+
+pytestmark = pytest.mark.filterwarnings("ignore::sparsevae.training.SparsityWarning")
+QUICK = sv.Training(steps=20, batch_size=32, learning_rate=1e-2, verbose=0)
+rng = np.random.default_rng(0)
+X = (rng.normal(size=(90, 3)) @ rng.normal(size=(3, 7)) + 0.1 * rng.normal(size=(90, 7))).astype(np.float32)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread() -> Iterator[None]:
+    with threads(1):
+        yield
+
+
+def fitted(cls: Any = sv.VSC, **changes: Any) -> Any:
+    more = {"alpha": 0.5} if cls is sv.VSC else {}
+    return cls(**{"n_components": 4, "hidden": (6,), "training": QUICK} | more | changes).fit(X)
+
+
+def small(est: Any, **changes: Any) -> Any:
+    return second_stage(est, X, **{"n_components": 2, "hidden": (8,), "training": QUICK} | changes)
+
+
+@pytest.fixture(scope="module")
+def est() -> Any:
+    model = fitted()
+    small(model)
+    return model
+
+
+def planted(n: int, seed: int) -> np.ndarray:
+    """Codes of six units in two groups of three: one group is on, never both; its sizes share a sign."""
+    noise = np.random.default_rng(seed)
+    group, sign = noise.integers(0, 2, n), noise.choice([-1.0, 1.0], n)
+    Z = np.zeros((n, 6), np.float32)
+    for k in (0, 1):
+        rows = np.flatnonzero(group == k)
+        Z[rows, 3 * k : 3 * k + 3] = sign[rows, None] * (1.5 + 0.1 * noise.normal(size=(len(rows), 3)))
+    return Z
+
+
+def consistent(Z: np.ndarray) -> float:
+    """Share of codes with exactly one whole group on, all of it of one sign."""
+    on = Z != 0
+    groups = on[:, :3].all(1) & ~on[:, 3:].any(1) | on[:, 3:].all(1) & ~on[:, :3].any(1)
+    return float((groups & (np.abs(np.sign(Z).sum(1)) == 3)).mean())
+
+
+# -- the law of codes as a likelihood ---------------------------------------------------------------------------
+
+
+def test_a_vae_of_codes_learns_which_units_go_together_and_how() -> None:
+    Z = planted(2000, 0)
+    training = sv.Training(steps=600, batch_size=128, learning_rate=5e-3, verbose=0)
+    stage = sv.VAE(4, hidden=(64, 64), likelihood="spike-slab", scale="none", variance_floor=1e-3, training=training)
+    stage.fit(Z)
+    drawn = stage.sample(1000, noise=True)
+    assert consistent(Z) == 1
+    assert consistent(drawn) > 0.8
+    independent = np.stack([np.random.default_rng(j).permutation(Z[:, j]) for j in range(6)], 1)
+    assert consistent(independent) < 0.05  # what a prior of independent units would give
+    # two groups of two signs are log 4 nats, and each of three sizes has the entropy of N(0, .1^2)
+    exact = -(math.log(4) + 3 * (0.5 + math.log(0.1 * math.sqrt(2 * math.pi))))
+    assert exact - 1.5 < stage.score(planted(500, 1)) < exact
+    assert isinstance(stage.model_.decode(torch.zeros(1, 4)), SpikeSlab)
+
+
+def test_codes_may_be_dense_or_csr() -> None:
+    Z = planted(64, 0)
+    one, two = (sv.VAE(2, hidden=(4,), likelihood="spike-slab", scale="none", training=QUICK) for _ in range(2))
+    assert np.array_equal(one.fit(Z).sample(5, noise=True), two.fit(sp.csr_matrix(Z)).sample(5, noise=True))
+
+
+@pytest.mark.parametrize("scale", ["auto", "standard", "unit-norm"])
+def test_a_scaling_that_moves_zeros_is_refused(scale: str) -> None:
+    model = sv.VAE(2, likelihood="spike-slab", scale=scale, training=QUICK)
+    with pytest.raises(ValueError, match=r"about exact zeros, which scale=.* does not keep .* Use scale='none'"):
+        model.fit(planted(64, 0))
+    assert not hasattr(model, "model_")
+
+
+# -- the codes --------------------------------------------------------------------------------------------------
+
+
+def test_codes_are_hard_draws_that_follow_the_posterior() -> None:
+    est = fitted()
+    Z = draw_codes(est, X, 400).reshape(400, 90, 4)
+    with torch.no_grad():
+        q = est.model_.encode(est.scaling_(torch.tensor(X)))
+    p = q.p_on.numpy()
+    assert np.abs((Z != 0).mean(0) - p).max() < 5 * 0.5 / math.sqrt(400)
+    error = q.variance.sqrt().numpy() / math.sqrt(400)
+    assert (np.abs(Z.mean(0) - q.mean.numpy()) < 5 * error).all()
+
+
+def test_the_draws_of_a_row_depend_on_the_row_alone() -> None:
+    est = fitted()
+    order = np.random.default_rng(1).permutation(90)
+    for some in (order, order[:1]):
+        here, there = draw_codes(est, X)[some], draw_codes(est, X[some])
+        assert np.array_equal(here != 0, there != 0)
+        assert here == pytest.approx(there, abs=1e-5)
+    twice = draw_codes(est, X, 2)
+    assert np.array_equal(twice[:90], draw_codes(est, X))
+    assert not np.array_equal(twice[90:], twice[:90])
+
+
+# -- second_stage -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("cls", "changes", "likelihood"),
+    [(sv.VSC, {}, "spike-slab"), (sv.VSC, {"alpha": 1.0}, "gaussian"), (sv.VAE, {}, "gaussian")],
+)
+def test_the_codes_choose_the_likelihood(cls: Any, changes: dict[str, Any], likelihood: str) -> None:
+    est = fitted(cls, **changes)
+    stage = small(est)
+    assert stage is est.second_stage_
+    assert stage.likelihood_ == likelihood
+    assert (stage.n_components, stage.n_features_in_) == (2, 4)
+    rows = est.sample(5, second_stage=True)
+    assert rows.shape == (5, 7)
+    assert np.isfinite(rows).all()
+
+
+@pytest.mark.parametrize(("codes", "answer"), [([[0.0, 1], [1, 1]], "bernoulli"), ([[0.0, 2], [1, 0]], "counts")])
+def test_other_codes(codes: Any, answer: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    est = fitted()
+    monkeypatch.setattr("sparsevae.two_stage.draw_codes", lambda *_: np.array(codes, np.float32))
+    if answer == "counts":
+        with pytest.raises(ValueError, match="these codes are counts"):
+            small(est)
+    else:
+        assert small(est).likelihood_ == answer
+
+
+def test_samples_are_decoded_codes_of_the_second_stage(est: Any) -> None:
+    rows = est.sample(6, seed=3, second_stage=True)
+    codes = est.second_stage_.sample(6, seed=sv.draw.mix(3, 9), noise=True)
+    assert rows == pytest.approx(est.inverse_transform(codes), abs=1e-5)
+    assert np.array_equal(rows, est.sample(6, seed=3, second_stage=True))
+    assert not np.array_equal(rows, est.sample(6, seed=4, second_stage=True))
+    assert not np.array_equal(rows, est.sample(6, seed=3))
+    assert not np.array_equal(rows, est.sample(6, seed=3, second_stage=True, noise=True))
+    assert est.sample(0, second_stage=True).shape == (0, 7)
+
+
+def test_ancestral_samples_do_not_change(est: Any) -> None:
+    assert np.array_equal(est.sample(5, seed=2), fitted().sample(5, seed=2))
+
+
+def test_the_second_stage_brings_samples_back_to_the_data() -> None:
+    """Rows at the four points of a compass: a Gaussian prior also fills what lies between, where no code is."""
+    noise = np.random.default_rng(0)
+    points = np.array([[2, 0], [-2, 0], [0, 2], [0, -2]])
+    rows = (points[noise.integers(0, 4, 2000)] + 0.1 * noise.normal(size=(2000, 2))).astype(np.float32)
+    training = sv.Training(steps=600, batch_size=128, learning_rate=5e-3, verbose=0)
+    settings: dict[str, Any] = {"likelihood": "fixed-gaussian", "variance": 0.01, "training": training}
+    est = sv.VAE(2, hidden=(32,), **settings).fit(rows)
+    second_stage(est, rows, hidden=(64, 64), training=training)
+
+    def off(x: np.ndarray) -> float:
+        """Share of samples far from every point."""
+        return float((np.abs(x[:, None] - points).max(2).min(1) > 0.8).mean())
+
+    assert off(rows) == 0
+    assert off(est.sample(2000, second_stage=True)) < 0.5 * off(est.sample(2000))
+
+
+def test_without_a_second_stage_the_error_says_how_to_get_one() -> None:
+    with pytest.raises(ValueError, match=r"has no second stage; fit one first: sparsevae.second_stage\(est, X\)"):
+        fitted().sample(3, second_stage=True)
+
+
+def test_bad_arguments_are_refused_and_leave_no_second_stage() -> None:
+    est = fitted()
+    with pytest.raises(ValueError, match="n_draws must be an integer above 0"):
+        small(est, n_draws=0)
+    with pytest.raises(ValueError, match="n_components must be an integer above 0"):
+        small(est, n_components=0)
+    with pytest.raises(ValueError, match="expecting 7 features"):
+        second_stage(est, X[:, :3])
+    with pytest.raises(Exception, match="not fitted"):
+        second_stage(sv.VSC(4), X)
+    assert not hasattr(est, "second_stage_")
+
+
+def test_learning_again_forgets_the_second_stage() -> None:
+    for again in ("fit", "partial_fit"):
+        est = fitted()
+        small(est)
+        getattr(est, again)(X)
+        assert not hasattr(est, "second_stage_")
+    assert not hasattr(clone(est), "second_stage_")
+
+
+def test_the_model_lends_its_seed_device_and_silence(monkeypatch: pytest.MonkeyPatch) -> None:
+    est = fitted(training=sv.Training(steps=5, seed=7, device="cpu", verbose=0))
+    kept: list[Any] = []
+    monkeypatch.setattr(sv.VAE, "fit", lambda self, codes: kept.append(self) or self)
+    second_stage(est, X)
+    chosen = kept[0].training
+    assert (chosen.seed, chosen.device, chosen.verbose, chosen.kl_warmup) == (7, "cpu", 0, 0.2)
+    assert kept[0].n_components == 4  # as many as the model has
+
+
+# -- saved and loaded -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("cls", [sv.VSC, sv.VAE])
+def test_a_second_stage_is_saved_and_loaded_with_its_model(cls: Any, tmp_path: Path) -> None:
+    est = fitted(cls)
+    small(est)
+    est.save(tmp_path / "model")
+    back = sv.load(tmp_path / "model")
+    assert np.array_equal(back.sample(4, second_stage=True, noise=True), est.sample(4, second_stage=True, noise=True))
+    assert np.array_equal(back.sample(4), est.sample(4))
+    assert back.second_stage_.get_params() == clone(est.second_stage_).get_params() | {
+        "training": back.second_stage_.training,
+        **{k: v for k, v in back.second_stage_.get_params().items() if k.startswith("training__")},
+    }
+    assert sorted(p.suffix for p in (tmp_path / "model").iterdir()) == [".json", ".safetensors"]  # one atomic model
+    back.save(tmp_path / "again")
+    names = [sorted(p.name for p in (tmp_path / k).iterdir()) for k in ("model", "again")]
+    assert names[0] == names[1]  # named after their content
+
+
+def test_a_model_without_one_is_stored_as_before_and_loads(tmp_path: Path) -> None:
+    est = fitted()
+    est.save(tmp_path / "plain")
+    tensors, meta = storage.load_folder(tmp_path / "plain")
+    assert "second_stage" not in meta
+    assert not [k for k in tensors if k.startswith("second_stage")]
+    assert not hasattr(sv.load(tmp_path / "plain"), "second_stage_")
+    small(est)
+    est.save(tmp_path / "plain")
+    assert hasattr(sv.load(tmp_path / "plain"), "second_stage_")
+
+
+def test_a_second_stage_that_does_not_fit_is_refused(est: Any, tmp_path: Path) -> None:
+    tensors, meta = est._stored()
+    name = next(k for k in tensors if k.startswith("second_stage.model."))
+    storage.save_folder(tmp_path / "odd", {**tensors, name: tensors[name][:1]}, meta)
+    with pytest.raises(StorageError, match="stored weights do not fit"):
+        sv.load(tmp_path / "odd")
+
+
+def test_both_stages_move_together(est: Any) -> None:
+    assert est.to("cpu") is est
+    seen: list[Any] = []
+    stage = est.second_stage_
+    original = stage.model_.to
+    stage.model_.to = lambda device: seen.append(device) or original(device)
+    est.to("cpu")
+    del stage.model_.to
+    assert seen == ["cpu"]
