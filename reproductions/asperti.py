@@ -1,6 +1,6 @@
 """Inactive units of small VAEs: the tables and figures of "Sparsity in Variational Autoencoders" (Asperti, 2018).
 
-    python -m reproductions.asperti --out results/ --workers 2
+    python -m reproductions.asperti --out results/
 
 Dense 784-256-32-24-16 on MNIST and 784-512-256-64-32-16 on tiles, Gaussian likelihood of one fixed variance. The paper
 does not state that variance, and the number of inactive units depends on it, so it is settled first, on seed 0, by the
@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -24,46 +23,49 @@ import torch
 
 import sparsevae as sv
 from reproductions import jobs
+from reproductions.stack import fit_together
 
 HIDDEN = {"mnist": (256, 32, 24), "tiles": (512, 256, 64, 32)}
 TARGET_KL = {"mnist": 15.8, "tiles": 11.8}
 PUBLISHED = {("mnist", "dense"): 8, ("tiles", "dense"): 8, ("mnist", "asperti"): 3, ("tiles", "asperti"): 4}
-GRID = {"mnist": (0.01, 0.015, 0.022, 0.033, 0.05, 0.08), "tiles": (0.003, 0.006, 0.012, 0.024, 0.048, 0.08)}
+GRID = {
+    "mnist": (0.03, 0.045, 0.06, 0.08, 0.1, 0.14, 0.2, 0.3),
+    "tiles": (0.002, 0.004, 0.008, 0.015, 0.03, 0.05, 0.08, 0.12),
+}
 BETAS = (0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
 INACTIVE = 0.01
 
 
 def train(
-    data: str,
-    network: str,
-    variance: float,
-    seed: int,
-    steps: int,
-    beta: float = 1.0,
-    noise: bool = True,
-    device: str = "auto",
-    samples: int = 0,
+    data: str, network: str, steps: int, members: list[dict[str, Any]], noise: bool = True, device: str = "auto"
 ) -> dict[str, Any]:
-    """One model and its units, measured on the training rows."""
+    """Models of one shape trained as one, {variance, seed, beta, samples} each; their units on the training rows."""
     X = sv.data.load(data).X
-    training = sv.Training(
-        steps=steps, batch_size=128, learning_rate=1e-3, seed=seed, device=device, verbose=0, compile=False
-    )
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", sv.SparsityWarning)
-        est = sv.BetaVAE(
+
+    def estimator(variance: float, seed: int, beta: float = 1.0, samples: int = 0) -> sv.BetaVAE:
+        training = sv.Training(
+            steps=steps, batch_size=128, learning_rate=1e-3, seed=seed, device=device, verbose=0, compile=False
+        )
+        return sv.BetaVAE(
             16,
             beta=beta,
             noise=noise,
-            hidden=HIDDEN[data] if network == "dense" else (),
+            hidden=HIDDEN[data],
             network=network,
             likelihood="fixed-gaussian",
             variance=variance,
             training=training,
-        ).fit(X)
-    found = units(est, X)
-    top = float(X.max())
-    found["mse"] = float(np.mean((est.inverse_transform(est.transform(X)) / top - X / top) ** 2))  # pixels in [0, 1]
+        )
+
+    group = [estimator(**m) for m in members]
+    fit_together(group, X)
+    return {"runs": [{**m, **look(est, X, m.get("samples", 0))} for m, est in zip(members, group, strict=True)]}
+
+
+def look(est: sv.SparseCoder, X: np.ndarray[Any, Any], samples: int) -> dict[str, Any]:
+    """Units, error with pixels in [0, 1], and some samples."""
+    found, top = units(est, X), float(X.max())
+    found["mse"] = float(np.mean((est.inverse_transform(est.transform(X)) / top - X / top) ** 2))
     if samples:
         found["samples"] = np.round(255 * est.sample(samples) / top).astype(int).clip(0, 255).tolist()
     return found
@@ -100,62 +102,84 @@ def law(results: list[dict[str, Any]]) -> dict[str, float]:
     return {"worst": float(np.max(np.abs(np.array(sums) - 1))), "mean": float(np.mean(sums)), "units": len(sums)}
 
 
+def figure(data: str, found: dict[str, Any], path: Path) -> None:
+    """Inactive units against the variance, and inactive units, error, KL and samples against the weight of the KL."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    networks = [n for n in ("dense", "asperti") if n in found]
+    fig = plt.figure(figsize=(12, 3.2 + 1.6 * len(networks)), layout="constrained")
+    top, *strips = fig.subfigures(1 + len(networks), 1, height_ratios=[3.2] + [1.6] * len(networks))
+    axes = top.subplots(1, 4)
+    grid = sorted(found["grid"], key=lambda r: r["variance"])
+    axes[0].plot([r["variance"] for r in grid], [r["inactive"] for r in grid], "o-", color="black")
+    axes[0].axvline(found["variance"], color="tab:red", lw=1, label="KL as published")
+    axes[0].set(
+        xscale="log", xlabel="variance of the likelihood", ylabel="inactive of 16 (dense, seed 0)", ylim=(0, 16)
+    )
+    axes[0].legend(frameon=False, fontsize=8)
+    for network in networks:
+        runs = found[network]["betas"]
+        for ax, key in zip(axes[1:], ("inactive", "mse", "kl"), strict=True):
+            ax.plot([r["beta"] for r in runs], [r[key] for r in runs], "o-", label=network)
+            ax.set(xscale="log", xlabel="weight of the KL", ylabel={"kl": "KL, nats"}.get(key, key))
+    axes[1].legend(frameon=False, fontsize=8)
+    for strip, network in zip(strips, networks, strict=True):
+        strip.suptitle(f"samples, {network}, by weight of the KL", fontsize=9)
+        for ax, r in zip(strip.subplots(1, len(BETAS)), found[network]["betas"], strict=True):
+            sheet = np.array(r["samples"]).reshape(4, 4, 28, 28).transpose(0, 2, 1, 3).reshape(112, 112)
+            ax.imshow(sheet, cmap="gray", vmin=0, vmax=255)
+            ax.set_title(f"{r['beta']:g}", fontsize=8)
+            ax.axis("off")
+    fig.savefig(path, dpi=130)
+    plt.close(fig)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("results"))
     parser.add_argument("--state", type=Path, default=None, help="where finished trainings are kept (out/state)")
-    parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--device", default="auto")
     parser.add_argument("--steps", type=int, default=60_000)
     parser.add_argument("--conv-steps", type=int, default=20_000)
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
-    parser.add_argument("--parts", nargs="+", default=["dense", "twin", "betas", "conv", "conv-betas"])
+    parser.add_argument("--networks", nargs="+", default=["dense", "asperti"])
     parser.add_argument("--data", nargs="+", default=["mnist", "tiles"])
     args = parser.parse_args()
     state, out = args.state or args.out / "state", args.out
+    out.mkdir(parents=True, exist_ok=True)
     report: dict[str, Any] = {"torch": torch.__version__, "steps": args.steps, "conv_steps": args.conv_steps}
 
-    def several(todo: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        return jobs.run(train, todo, state, workers=args.workers, device=args.device)
+    def several(data: str, network: str, members: list[dict[str, Any]], *, noise: bool = True) -> list[dict[str, Any]]:
+        steps = args.steps if network == "dense" else args.conv_steps
+        job = {"data": data, "network": network, "steps": steps, "members": members, "noise": noise}
+        runs: list[dict[str, Any]] = jobs.run(train, [job], state, device=args.device)[0]["runs"]
+        return runs
 
-    grid = several(
-        [
-            {"data": d, "network": "dense", "variance": v, "seed": 0, "steps": args.steps}
-            for d in args.data
-            for v in GRID[d]
-        ]
-    )
-    scale = {d: calibrate([r for r in grid if r["data"] == d], TARGET_KL[d]) for d in args.data}
-    report |= {"grid": grid, "variance": scale}
-    todo: list[dict[str, Any]] = []
-    for d in args.data:
-        for network, steps in (("dense", args.steps), ("asperti", args.conv_steps)):
-            base = {"data": d, "network": network, "variance": scale[d], "steps": steps}
-            if ("dense" if network == "dense" else "conv") in args.parts:
-                todo += [{**base, "seed": seed} for seed in args.seeds]
-            if network == "dense" and "twin" in args.parts:
-                todo.append({**base, "seed": 1, "noise": False})
-            if ("betas" if network == "dense" else "conv-betas") in args.parts:
-                todo += [{**base, "seed": 1, "beta": b, "samples": 16} for b in BETAS]
-    done = several(todo)
-    report["runs"] = done
-    report["verdict"] = {}
-    for d in args.data:
-        for network in ("dense", "asperti"):
-            plain = [r for r in done if r["data"] == d and r["network"] == network and not r.get("samples")]
-            plain = [r for r in plain if r.get("noise", True)]
-            if plain:
-                report["verdict"][f"{d} {network}"] = {
-                    "inactive": [r["inactive"] for r in plain],
-                    "published": PUBLISHED[d, network],
-                    "kl": [round(r["kl"], 2) for r in plain],
-                    "law": law(plain),
-                }
-        for r in done:
-            if r["data"] == d and not r.get("noise", True):
-                kept = {k: r[k] for k in ("inactive", "relative_inactive", "var_mean")}
-                report["verdict"][f"{d} without noise"] = kept
-    out.mkdir(parents=True, exist_ok=True)
+    verdict: dict[str, Any] = {}
+    for data in args.data:
+        grid = several(data, "dense", [{"variance": v, "seed": 0} for v in GRID[data]])
+        variance = calibrate(grid, TARGET_KL[data])
+        found: dict[str, Any] = {"grid": grid, "variance": variance}
+        for network in args.networks:
+            seeds = [{"variance": variance, "seed": seed} for seed in args.seeds]
+            betas = [{"variance": variance, "seed": 1, "beta": b, "samples": 16} for b in BETAS]
+            runs = several(data, network, seeds + betas)
+            found[network] = {"seeds": runs[: len(seeds)], "betas": runs[len(seeds) :]}
+            verdict[f"{data} {network}"] = {
+                "inactive": [r["inactive"] for r in runs[: len(seeds)]],
+                "published": PUBLISHED[data, network],
+                "kl": [round(r["kl"], 2) for r in runs[: len(seeds)]],
+                "law": law(runs[: len(seeds)]),
+            }
+        found["without noise"] = several(data, "dense", [{"variance": variance, "seed": 1}], noise=False)
+        kept = ("inactive", "relative_inactive", "var_mean")
+        verdict[f"{data} without noise"] = {k: found["without noise"][0][k] for k in kept}
+        report[data] = found
+        figure(data, found, args.out / f"asperti_{data}.png")
+    report["verdict"] = verdict
     (out / "asperti.json").write_text(json.dumps(report, indent=1) + "\n")
     print(json.dumps(report["verdict"], indent=1))
 

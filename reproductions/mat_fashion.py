@@ -61,7 +61,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("results"))
     parser.add_argument("--state", type=Path, default=None, help="where finished trainings are kept (out/state)")
-    parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--device", default="auto")
     parser.add_argument("--epochs", type=int, default=80)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
@@ -69,7 +68,7 @@ def main() -> None:
     todo = [
         {"off": off, "mmd": mmd, "seed": seed, "epochs": args.epochs} for off, mmd in SETTINGS for seed in args.seeds
     ]
-    results = jobs.run(train, todo, args.state or args.out / "state", workers=args.workers, device=args.device)
+    results = jobs.run(train, todo, args.state or args.out / "state", device=args.device)
     plain = np.mean([r["hoyer"] for r in results if (r["off"], r["mmd"]) == SETTINGS[0]])
     sparse = np.mean([r["hoyer"] for r in results if (r["off"], r["mmd"]) == SETTINGS[-1]])
     verdict = {"hoyer (0, 0)": float(plain), "hoyer (.8, 100)": float(sparse), "rises": bool(sparse > plain)}

@@ -22,6 +22,7 @@ import torch
 
 import sparsevae as sv
 from reproductions import jobs
+from reproductions.stack import fit_together
 from sparsevae.distributions import divergence
 
 ALPHA = 0.01
@@ -35,31 +36,39 @@ def _data(rows: int) -> tuple[Any, Any]:
 
 
 def train(
-    model: str,
-    alpha: float,
-    seed: int,
-    steps: int,
-    selection: str = "softmax",
-    rows: int = 10_000,
-    device: str = "auto",
+    model: str, steps: int, members: list[dict[str, Any]], rows: int = 10_000, device: str = "auto"
 ) -> dict[str, Any]:
-    """One model, its true bound and its counts on the stored binarisation."""
+    """Models {alpha, seed, selection} on the same data, as one where their prior allows it; bounds and counts."""
     X, test = _data(rows)
-    training = sv.Training(
-        steps=steps,
-        batch_size=200,
-        learning_rate=1e-3,
-        kl_warmup=1 / 6,
-        binarise=True,
-        seed=seed,
-        device=device,
-        verbose=0,
-        compile=False,
-    )
-    own = {"selection": selection} if model == "PseudoVSC" else {}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", sv.SparsityWarning)
-        est = getattr(sv, model)(60, alpha=alpha, hidden=(512, 512), training=training, **own).fit(X)
+
+    def estimator(seed: int, **own: Any) -> sv.VSC:
+        training = sv.Training(
+            steps=steps,
+            batch_size=200,
+            learning_rate=1e-3,
+            kl_warmup=1 / 6,
+            binarise=True,
+            seed=seed,
+            device=device,
+            verbose=0,
+            compile=False,
+        )
+        est: sv.VSC = getattr(sv, model)(60, hidden=(512, 512), training=training, **own)
+        return est
+
+    group = [estimator(**m) for m in members]
+    if model == "PseudoVSC":
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", sv.SparsityWarning)
+            for est in group:
+                est.fit(X)
+    else:
+        fit_together(group, X)
+    return {"runs": [{**m, **look(est, test)} for m, est in zip(members, group, strict=True)]}
+
+
+def look(est: sv.VSC, test: Any) -> dict[str, Any]:
+    """The true bound and the counts on the stored binarisation."""
     report = est.evaluate(test)
     bound = est.importance_bound(test[:1000], n_samples=100).bound
     kept = (
@@ -72,7 +81,7 @@ def train(
         "kl",
     )
     found = {k: report[k] for k in kept} | {"importance_100_on_1000": float(np.mean(bound))}
-    if model == "PseudoVSC":
+    if isinstance(est, sv.PseudoVSC):
         rho = est.model_.prior.rho
         found["inputs_in_use"] = float(torch.exp(-(rho * rho.log()).sum()))
     return found
@@ -114,34 +123,31 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("results"))
     parser.add_argument("--state", type=Path, default=None, help="where finished trainings are kept (out/state)")
-    parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--device", default="auto")
     parser.add_argument("--steps", type=int, default=30_000)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     args = parser.parse_args()
     state = args.state or args.out / "state"
 
-    def several(todo: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        todo = [{"steps": args.steps, **job} for job in todo]
-        return jobs.run(train, todo, state, workers=args.workers, device=args.device)
+    def several(model: str, members: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        job = {"model": model, "steps": args.steps, "members": members}
+        runs: list[dict[str, Any]] = jobs.run(train, [job], state, device=args.device)[0]["runs"]
+        return runs
 
     start = {name: selection_at_start(name) for name in ("paper", "authors", "softmax")}
     print(json.dumps(start, indent=1))
-    first = several(
-        [{"model": "PseudoVSC", "alpha": ALPHA, "seed": s} for s in args.seeds]
-        + [{"model": "PseudoVSC", "alpha": ALPHA, "seed": 0, "selection": s} for s in ("paper", "authors")]
-        + [{"model": "VSC", "alpha": a, "seed": 0} for a in TUNE]
-    )
-    learned = first[: len(args.seeds)]
+    learned = several("PseudoVSC", [{"alpha": ALPHA, "seed": s} for s in args.seeds])
+    others = several("PseudoVSC", [{"alpha": ALPHA, "seed": 0, "selection": s} for s in ("paper", "authors")])
+    tuning = several("VSC", [{"alpha": a, "seed": 0} for a in TUNE])
     drawn = float(np.mean([r["nonzeros_drawn"] for r in learned]))
-    alpha = round(tuned([r for r in first if r["model"] == "VSC"], drawn), 4)
-    fixed = several([{"model": "VSC", "alpha": alpha, "seed": s} for s in args.seeds])
+    alpha = round(tuned(tuning, drawn), 4)
+    fixed = several("VSC", [{"alpha": alpha, "seed": s} for s in args.seeds])
     report = {
         "torch": torch.__version__,
         "selection_at_start": start,
         "learned": learned,
-        "other_selections": first[len(args.seeds) : len(args.seeds) + 2],
-        "tuning": first[len(args.seeds) + 2 :],
+        "other_selections": others,
+        "tuning": tuning,
         "fixed": fixed,
         "verdict": {
             "alpha of VSC": alpha,

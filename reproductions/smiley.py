@@ -1,6 +1,6 @@
 """Disentanglement on smileys: do units follow the 18 true sources, whatever the number of units? (VSC, UAI version)
 
-    python -m reproductions.smiley --out results/ --workers 2
+    python -m reproductions.smiley --out results/
 
 Five models at J = 20, 60 and 120, three seeds, on binary 32 x 32 smileys with known sparse sources S * V. alpha is set
 in advance; the weights of beta-VAE and beta-TCVAE are chosen at J = 60 on seed 0 by contrast on a validation half (the
@@ -25,6 +25,7 @@ import torch
 
 import sparsevae as sv
 from reproductions import jobs
+from reproductions.stack import fit_together
 from sparsevae import metrics
 from sparsevae.data import smiley
 
@@ -42,25 +43,45 @@ def _data() -> sv.data.Dataset:
 
 
 def train(
-    model: str, units: int, seed: int, steps: int, beta: float | None = None, device: str = "auto", matrix: bool = False
+    model: str, units: int, steps: int, members: list[dict[str, Any]], matrix: bool = False, device: str = "auto"
 ) -> dict[str, Any]:
-    """One model and its scores on both halves of the test images."""
+    """Models of one shape, {seed, beta} each, trained as one where their prior allows it; their scores."""
+    data = _data()
+
+    def estimator(seed: int, **own: Any) -> sv.SparseCoder:
+        training = sv.Training(
+            steps=steps,
+            batch_size=250,
+            learning_rate=1e-3,
+            kl_warmup=0.1,
+            seed=seed,
+            device=device,
+            verbose=0,
+            compile=False,
+        )
+        own |= {"alpha": ALPHA} if model in SPARSE else {}
+        est: sv.SparseCoder = getattr(sv, model)(
+            units, hidden=(1000,), likelihood="bernoulli", training=training, **own
+        )
+        return est
+
+    group = [estimator(**m) for m in members]
+    if model == "PseudoVSC":
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", sv.SparsityWarning)
+            for est in group:
+                est.fit(data.X)
+    else:
+        fit_together(group, data.X)
+    return {
+        "runs": [{**m, **look(est, matrix and i == 0)} for i, (m, est) in enumerate(zip(members, group, strict=True))]
+    }
+
+
+def look(est: sv.SparseCoder, matrix: bool) -> dict[str, Any]:
+    """Scores on both halves of the test images."""
     data = _data()
     assert data.X_test is not None
-    training = sv.Training(
-        steps=steps,
-        batch_size=250,
-        learning_rate=1e-3,
-        kl_warmup=0.1,
-        seed=seed,
-        device=device,
-        verbose=0,
-        compile=False,
-    )
-    own: dict[str, Any] = {"alpha": ALPHA} if model in SPARSE else {} if beta is None else {"beta": beta}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", sv.SparsityWarning)
-        est = getattr(sv, model)(units, hidden=(1000,), likelihood="bernoulli", training=training, **own).fit(data.X)
     Z = est.transform(data.X_test)
     Z = Z if isinstance(Z, np.ndarray) else Z.toarray()
     S, V = (np.asarray(data.truth_test[k]) for k in ("S", "V"))
@@ -161,7 +182,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("results"))
     parser.add_argument("--state", type=Path, default=None, help="where finished trainings are kept (out/state)")
-    parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--device", default="auto")
     parser.add_argument("--steps", type=int, default=20_000)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
@@ -169,23 +189,18 @@ def main() -> None:
     args = parser.parse_args()
     state = args.state or args.out / "state"
 
-    def several(todo: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        todo = [{"steps": args.steps, **job} for job in todo]
-        return jobs.run(train, todo, state, workers=args.workers, device=args.device)
+    def several(model: str, units: int, members: list[dict[str, Any]], *, matrix: bool = False) -> list[dict[str, Any]]:
+        job = {"model": model, "units": units, "steps": args.steps, "members": members, "matrix": matrix}
+        runs = jobs.run(train, [job], state, device=args.device)[0]["runs"]
+        return [{"model": model, "units": units, **r} for r in runs]
 
-    search = several([{"model": m, "units": 60, "seed": 0, "beta": b} for m in WEIGHTED for b in BETAS])
+    search = [r for m in WEIGHTED for r in several(m, 60, [{"seed": 0, "beta": b} for b in BETAS])]
     betas = choose(search)
-    todo: list[dict[str, Any]] = []
+    results = []
     for model in ("PseudoVSC", "VSC", "VAE", *WEIGHTED):
         for units in args.sizes:
-            for seed in args.seeds:
-                job: dict[str, Any] = {"model": model, "units": units, "seed": seed}
-                if model in betas:
-                    job["beta"] = betas[model]
-                if units == 60 and seed == 0:
-                    job["matrix"] = True
-                todo.append(job)
-    results = several(todo)
+            own = {"beta": betas[model]} if model in betas else {}
+            results += several(model, units, [{"seed": seed, **own} for seed in args.seeds], matrix=units == 60)
     rows = table(results)
     report = {
         "torch": torch.__version__,

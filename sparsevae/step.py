@@ -106,7 +106,7 @@ class Run:
             raise ValueError(f"schedules drive unknown knobs {sorted(unknown)}; this model has {sorted(self.knobs)}.")
         for name, schedule in self.schedules.items():
             try:
-                finite = all(math.isfinite(schedule(step, total)) for step in (0, total // 2, total))
+                finite = all(bool(torch.as_tensor(schedule(t, total)).isfinite().all()) for t in (0, total // 2, total))
                 problem = None if finite else "it gives values that are not finite."
             except (ValueError, TypeError) as error:
                 problem = str(error)
@@ -164,8 +164,10 @@ class Run:
             self._write(name, self.knobs[name], schedule(step, self.total))
         self._write("learning_rate", self.rate, self.rate_factor * self.rate_schedule(step, self.total))
 
-    def _write(self, name: str, buffer: Tensor, value: float) -> None:
-        if self._written.get(name) != value:
+    def _write(self, name: str, buffer: Tensor, value: float | Tensor) -> None:
+        if isinstance(value, Tensor):  # one for each member
+            buffer.copy_(value)
+        elif self._written.get(name) != value:
             self._written[name] = value
             buffer.fill_(value)
 

@@ -150,7 +150,12 @@ def _warmups(objective: Objective, training: Training) -> dict[str, Schedule]:
     if not training.kl_warmup:
         return {}
     names = [k for k in objective.knobs if not k.startswith("nll_")]
-    return {k: Linear(0.0, float(getattr(objective, k)), end=training.kl_warmup) for k in names}
+    return {k: Linear(0.0, _plain(getattr(objective, k)), end=training.kl_warmup) for k in names}
+
+
+def _plain(weight: Tensor) -> Any:
+    """A number, or for a stack of models its members' numbers."""
+    return weight.detach().clone() if weight.dim() else float(weight)
 
 
 def _loop(

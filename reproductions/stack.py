@@ -1,0 +1,97 @@
+"""Several models of one shape trained as one: seeds, weights, alphas and variances side by side.
+
+Every layer carries a leading member dimension, so a GPU that one small model leaves idle trains ten.
+Members start from the weights that they would have alone and draw their own noise; batches are shared.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.distributions import Distribution
+
+import sparsevae as sv
+from sparsevae.architectures import NETWORKS, Sizes
+from sparsevae.distributions import normal_by_variance
+from sparsevae.families import FixedGaussianData, Likelihood
+from sparsevae.priors import FixedSpikeSlab, Prior, StandardNormal
+from sparsevae.rows import place
+from sparsevae.training import fit
+
+__all__ = ["fit_together"]
+
+
+class _Variances(FixedGaussianData):
+    """A Gaussian likelihood whose variance differs between members."""
+
+    variances: Tensor
+
+    def __init__(self, variances: Sequence[float]) -> None:
+        super().__init__(variances[0])
+        self.register_buffer("variances", torch.tensor(list(variances))[:, None, None], persistent=False)
+
+    def forward(self, raw: Tensor) -> Distribution:
+        return normal_by_variance(raw, self.variances.expand_as(raw))
+
+
+def _likelihood(members: Sequence[Any]) -> Likelihood:
+    first = members[0]
+    if first.likelihood_ == "fixed-gaussian":
+        return _Variances([float(m.variance) for m in members])
+    shared: Likelihood = first.model_.likelihood
+    return shared
+
+
+def _prior(members: Sequence[Any]) -> Prior:
+    prior: Prior = members[0].prior()
+    if isinstance(prior, FixedSpikeSlab):
+        return FixedSpikeSlab(prior.n_components, [float(m.alpha) for m in members])
+    if type(prior) is StandardNormal:
+        return prior
+    raise TypeError(f"priors of type {type(prior).__name__} cannot be stacked; train these models one by one.")
+
+
+def fit_together(members: Sequence[Any], X: Any) -> None:
+    """Fit estimators of one class and one shape on X; each is then as if fitted alone.
+
+    They may differ in seed, in `variance`, in `alpha` and in the weights of their terms (`beta`); their training
+    settings must be the same but for the seed. `history_` holds means over the members.
+    """
+    for m in members:
+        m.check()
+        rows = m._read(X, reset=True)
+        m._start(rows)
+    first, n = members[0], len(members)
+    settings = first._training()
+    device = settings.torch_device()
+    posterior, likelihood = first.posterior(), _likelihood(members)
+    units, features = int(first.n_components), int(first.n_features_in_)
+    hidden = tuple(int(h) for h in first.hidden)
+    sizes = Sizes(
+        features, posterior.width(units), units, likelihood.width(features), hidden, first.image_shape, members=(n,)
+    )
+    encoder, decoder = NETWORKS[first.network].encoder(sizes), NETWORKS[first.network].decoder(sizes)
+    stack = first.story(encoder, posterior, decoder, likelihood, _prior(members)).to(device)
+    states = [m.model_.state_dict() for m in members]
+    stack.load_state_dict({k: torch.stack([state[k] for state in states]) for k in states[0]})
+    data = place(rows, device, resident=True)
+    for m in members:
+        m.n_rows_ = data.shape[0]
+    objective = first.objective().to(device)
+    for name in objective.knobs:
+        setattr(objective, name, torch.tensor([m.weights()[name] for m in members], device=device))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", sv.SparsityWarning)
+        history, _ = fit(
+            stack.train(), objective, data, settings, schedules=first.schedules(), prepare=first.scaling_, label="stack"
+        )
+    found = stack.state_dict()
+    for i, m in enumerate(members):
+        m.model_.load_state_dict({k: v[i] for k, v in found.items()})
+        m.model_.eval()
+        m.history_.extend(history)
+        m.n_steps_ = settings.total_steps(data.shape[0])
