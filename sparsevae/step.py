@@ -11,7 +11,6 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from numbers import Integral
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -214,13 +213,8 @@ class Run:
     def _compile(self) -> None:
         with warnings.catch_warnings():  # torch's own deprecations, raised while it imports its compiler
             warnings.simplefilter("ignore")
-            # Nothing that Python would have to watch for changes between two steps: no guards, no look-ups.
             # Layouts stay as they are: with its own, torch 2.11 cannot compile images of one channel.
-            options: dict[str, Any] = {
-                "guard_filter_fn": torch.compiler.skip_all_guards_unsafe,
-                "layout_optimization": False,
-            }
-            self._loss = torch.compile(self._loss, options=options)  # type: ignore[method-assign]
+            self._loss = torch.compile(self._loss, options={"layout_optimization": False})  # type: ignore[method-assign]
             self.tape.refill(0)
             self._eager()
 
