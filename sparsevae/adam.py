@@ -29,7 +29,7 @@ class Adam:
 
     def __init__(self, parameters: Sequence[nn.Parameter], rate: Tensor) -> None:
         self.parameters, self.rate = list(parameters), rate
-        self.first = [torch.zeros_like(p, memory_format=torch.contiguous_format) for p in self.parameters]
+        self.first = [torch.zeros_like(p) for p in self.parameters]
         self.second = [torch.zeros_like(m) for m in self.first]
         self.count = torch.zeros((), device=rate.device)
 
@@ -41,8 +41,10 @@ class Adam:
         second: list[Tensor] = []
         for p, m, v in zip(self.parameters, self.first, self.second, strict=True):
             if p.grad is not None:
-                for parts, whole in ((weights, p), (gradients, p.grad), (first, m), (second, v)):
-                    parts.extend(_pieces(whole))
+                four = (p, p.grad, m, v)
+                cut = p.is_cuda and all(t.is_contiguous() for t in four)
+                for parts, whole in zip((weights, gradients, first, second), four, strict=True):
+                    parts.extend(whole.reshape(-1).split(_SLICE) if cut else (whole,))
         self.count.add_(1)
         torch._fused_adam_(
             weights,
@@ -71,8 +73,3 @@ class Adam:
         """Start anew, as if no step had been taken."""
         for _, value in self.state():
             value.zero_()
-
-
-def _pieces(whole: Tensor) -> Sequence[Tensor]:
-    """Slices for a GPU, where many small blocks run side by side; the whole for a CPU."""
-    return whole.reshape(-1).split(_SLICE) if whole.is_cuda and whole.is_contiguous() else (whole,)

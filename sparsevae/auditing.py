@@ -30,7 +30,7 @@ from sparsevae.draw import Draw, PerRow, mix, row_keys
 from sparsevae.metrics import aggregate_hoyer, average_hoyer
 from sparsevae.parameters import check_number
 from sparsevae.step import ACTIVE_VARIANCE, BLOCK
-from sparsevae.threads import threads
+from sparsevae.threads import inference
 
 if TYPE_CHECKING:
     from sparsevae.estimator import SparseCoder
@@ -260,7 +260,7 @@ def audit(
     check_number("variance", variance, "a number above 0", lambda v: v > 0)
     if gain_rows is not None:
         check_number("gain_rows", gain_rows, "an integer above 0, or None", lambda n: n > 0, whole=True)
-    with threads(), torch.no_grad():
+    with inference(torch.device("cpu") if est is None else est._device()):
         if est is not None:
             if encode is not None or decode is not None or prior is not None:
                 raise TypeError("give an estimator or callables (encode, decode, prior), not both.")
@@ -322,10 +322,12 @@ def _posterior(found: Distribution | tuple[Tensor, Tensor]) -> Distribution:
 
 def _error(found: Distribution | Tensor, x: Tensor, variance: float) -> Tensor:
     """-log p(x|z) of every row, (B,), up to a constant, in nats."""
-    if isinstance(found, Distribution):
-        return -found.log_prob(x).reshape(len(x), -1).sum(-1)
-    if not isinstance(found, Tensor) or found.numel() != x.numel():
-        came = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
+    shape = found.batch_shape + found.event_shape if isinstance(found, Distribution) else getattr(found, "shape", None)
+    if shape is not None and shape.numel() == x.numel():
+        if isinstance(found, Distribution):  # in its own shape: a channel axis more or less must not broadcast
+            return -found.log_prob(x.reshape(shape)).reshape(len(x), -1).sum(-1)
+    else:
+        came = type(found).__name__ if shape is None else tuple(shape)
         raise TypeError(f"decode must return a torch Distribution, or a tensor like x, {tuple(x.shape)}; got {came}.")
     return (x - found.reshape(x.shape)).square().reshape(len(x), -1).sum(-1) / (2 * variance)
 

@@ -24,7 +24,7 @@ from sparsevae.history import History
 from sparsevae.model import LatentModel, Site, Trace
 from sparsevae.parameters import check_number
 from sparsevae.step import ACTIVE_VARIANCE
-from sparsevae.threads import threads
+from sparsevae.threads import inference
 from sparsevae.training import SparsityWarning
 
 if TYPE_CHECKING:
@@ -111,6 +111,8 @@ def noise_experiment(
     check_number("factor", factor, "a number above 1", lambda v: v > 1)
     for name, count in {"most": most, "epochs": epochs, "hold": hold, "revive": revive}.items():
         check_number(name, count, "an integer above 0", lambda v: v > 0, whole=True)
+    if type(est.model_) is not LatentModel:
+        raise TypeError(f"noise_experiment tells a plain VAE's story; {type(est).__name__} has one of its own.")
     found = audit(est, X, gain_rows=gain_rows)
     if unit is None:
         unit = int(np.where(found.active, found.kl, np.inf).argmin())
@@ -156,7 +158,7 @@ def _look(est: SparseCoder, model: _Degraded, X: Any, unit: int, gain_rows: int 
     def draw(q: Distribution, x: Tensor) -> Tensor:
         return model.hear(q, Draw(PerRow(row_keys(x), mix(7)), hard=True))[1]
 
-    with threads(), torch.no_grad():
+    with inference(est._device()):
         found = measure(
             est._blocks,
             est._read(X, reset=False),

@@ -82,6 +82,8 @@ class _Kernels(Layer):
         deviation: float | None = None,
     ) -> None:
         super().__init__()
+        if kernel < stride:
+            raise ValueError(f"a kernel of {kernel} skips pixels at a stride of {stride}: it must be as large.")
         self.size, self.stride, self.groups, self.deviation = size, stride, math.prod(members), deviation
         channels = (n_in, n_out) if self.transposed else (n_out, n_in)
         self.weight = nn.Parameter(torch.empty(*members, *channels, kernel, kernel))

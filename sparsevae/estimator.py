@@ -40,7 +40,7 @@ from sparsevae.rows import Stats, fingerprint, place, stats
 from sparsevae.schedules import Constant, Schedule
 from sparsevae.settings import Training
 from sparsevae.step import ACTIVE_VARIANCE
-from sparsevae.threads import cuda_arithmetic, threads
+from sparsevae.threads import inference, threads
 from sparsevae.training import fit
 
 __all__ = ["ImportanceBound", "SparseCoder", "load"]
@@ -59,7 +59,7 @@ def _inference(method: F) -> F:
     @functools.wraps(method)
     def quietly(self: Any, *args: Any, **kwargs: Any) -> Any:
         check_is_fitted(self)
-        with threads(), cuda_arithmetic(self._device(), tf32=False), torch.no_grad():
+        with inference(self._device()):
             return method(self, *args, **kwargs)
 
     return cast(F, quietly)
@@ -287,7 +287,7 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         self.scaling_ = scalings.choose(self.scale, data, X.dtype)
         self.likelihood_ = self._choose_likelihood(data)
         self.fingerprint_ = fingerprint(rows)
-        self.n_steps_ = 0
+        self.n_steps_ = self.n_rows_ = 0
         self.history_ = History()
         self._moments: dict[str, Tensor] | None = None
         weights = torch.Generator().manual_seed(mix(settings.seed, 0))
@@ -317,7 +317,7 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         """A likelihood that cannot describe the data is refused before training starts."""
         low, high = data.low, data.high
         if isinstance(self.scaling_, scalings.Affine):
-            ends = self.scaling_(torch.tensor([[low], [high]]))
+            ends = self.scaling_(torch.tensor([[low], [high]], device=self.scaling_.shift.device))
             low, high = float(ends.min()), float(ends.max())
         else:
             reach = math.sqrt(self.n_features_in_)  # of one value in a normalised row
@@ -381,7 +381,7 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         self, X: Any, settings: Training, plan: Mapping[str, Schedule], moments: dict[str, Tensor] | None
     ) -> None:
         rows = place(X, self._device(), resident=True)
-        self.n_rows_ = rows.shape[0]
+        self.n_rows_ = max(self.n_rows_, rows.shape[0] - settings.held_out(rows.shape[0]))
         if hasattr(self, "second_stage_"):
             del self.second_stage_  # it knows the codes of the old weights
         model = self.model_.train()
@@ -412,11 +412,9 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
     @_inference
     def _settle(self, X: Any) -> None:
         """Let a prior that learns look at the training rows once more."""
-        seen = 0
         if type(self.model_.prior).settle is not Prior.settle:
             for x, n in self._blocks(X):
-                self.model_.prior.settle(x[:n], seen)
-                seen += n
+                self.model_.prior.settle(x[:n])
 
     def _signature(self) -> dict[str, Any]:
         """What a run is a function of: class, constructor, seed and data; not where it writes or what it prints."""
@@ -684,6 +682,7 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
             "scaling": type(self.scaling_).__name__,
             "data_fingerprint": self.fingerprint_,
             "n_steps": self.n_steps_,
+            "n_rows": self.n_rows_,
             "history": self.history_.columns(),
         }
         if hasattr(self, "second_stage_"):
@@ -697,7 +696,8 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         if meta["feature_names_in"] is not None:
             self.feature_names_in_ = np.array(meta["feature_names_in"], dtype=object)
         self.likelihood_, self.fingerprint_ = meta["likelihood"], meta["data_fingerprint"]
-        self.n_steps_, self.history_ = meta["n_steps"], History.from_columns(meta["history"])
+        self.n_steps_, self.n_rows_ = meta["n_steps"], meta.get("n_rows", 0)
+        self.history_ = History.from_columns(meta["history"])
         affine = scalings.Affine(torch.zeros(n_features), torch.ones(n_features))
         self.scaling_ = affine if meta["scaling"] == "Affine" else scalings.UnitNorm(n_features)
         self.model_ = self._build(n_features, torch.Generator()).eval()

@@ -99,14 +99,20 @@ class SpikeSlabMixture(Distribution):
     def expand(self, batch_shape: Any, _instance: Distribution | None = None) -> SpikeSlabMixture:
         return SpikeSlabMixture(self.components, self.weights, batch_shape=torch.Size(batch_shape))
 
+    def _average(self, values: Tensor) -> Tensor:
+        """Over components, (..., U, J) -> (*batch, J): the same for every item of a member."""
+        mean = (self.weights[:, None] * values).sum(-2)
+        if len(self.batch_shape) >= mean.dim() > 1:
+            mean = mean.unsqueeze(-2)
+        return mean.expand(self._extended_shape())
+
     @property
     def mean(self) -> Tensor:
-        return (self.weights[:, None] * self.components.mean).sum(-2).expand(self._extended_shape())
+        return self._average(self.components.mean)
 
     @property
     def variance(self) -> Tensor:
-        second = self.components.variance + self.components.mean.square()
-        return (self.weights[:, None] * second).sum(-2).expand(self._extended_shape()) - self.mean.square()
+        return self._average(self.components.variance + self.components.mean.square()) - self.mean.square()
 
     def log_prob(self, value: Tensor) -> Tensor:
         """log sum_u rho_u prod_j p_u(z_j), (..., B): over u outside, over units inside (erratum 32)."""

@@ -36,8 +36,8 @@ class Prior(nn.Module):
     def start(self, x: Tensor) -> None:
         """See some rows, (n, D), before the first step."""
 
-    def settle(self, x: Tensor, seen: int) -> None:
-        """See a block of rows, (n, D), after the last step, when `seen` rows came before it."""
+    def settle(self, x: Tensor) -> None:
+        """See all training rows after the last step, block by block, (n, D)."""
 
 
 class StandardNormal(Prior):

@@ -22,7 +22,7 @@ from sparsevae.convolutions import Convolution, ToImage, ToRows, TransposedConvo
 from sparsevae.distributions import unit_divergence
 from sparsevae.networks import Linear
 from sparsevae.parameters import check_number
-from sparsevae.threads import threads
+from sparsevae.threads import inference
 
 if TYPE_CHECKING:
     from sparsevae.estimator import SparseCoder
@@ -73,7 +73,7 @@ def prune(
         raise ValueError(f"units must be numbers from 0 to {n - 1}, got {cut.tolist()}.")
     if len(cut) == n:
         raise ValueError(f"nothing would be left: all {n} units would go. {found.words}")
-    with threads(), torch.no_grad():
+    with inference(est._device()):
         if units is None:
             order = cut[np.argsort((found.gain - found.kl)[cut], kind="stable")]  # the least useful first
             cut = np.sort(_harmless(est, X, order, found.mean, tolerance))

@@ -12,6 +12,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 from torch.distributions import Distribution
+from torch.nn.functional import logsigmoid
 
 from sparsevae.distributions import SpikeSlab
 from sparsevae.mixtures import Selected, SpikeSlabMixture
@@ -62,8 +63,7 @@ class Authors(Selection):
     """The authors' code: sigmoids, normalised to sum 1; pseudo-inputs' gates go through sigmoid(10 (p_on - 1/2))."""
 
     def forward(self, x: Tensor) -> Tensor:
-        w = torch.sigmoid(self.layer(x))
-        return w / w.sum(-1, keepdim=True)
+        return torch.softmax(logsigmoid(self.layer(x)), -1)  # sigmoids over their sum, without 0/0
 
     def sharpen(self, logits: Tensor) -> Tensor:
         return 10 * (torch.sigmoid(logits) - 0.5)
@@ -85,12 +85,14 @@ class PseudoInputs(Prior):
     """
 
     rho: Tensor
+    rows: Tensor
 
     def __init__(self, n_components: int, n_features: int, n_inputs: int, selection: Selection) -> None:
         super().__init__(n_components)
         self.inputs = nn.Parameter(torch.zeros(n_inputs, n_features))
         self.selection = selection
         self.register_buffer("rho", torch.full((n_inputs,), 1.0 / n_inputs))
+        self.register_buffer("rows", torch.zeros(()))  # that rho is a mean over
 
     def _components(self, encode: Encode) -> SpikeSlab:
         q = encode(self.inputs)
@@ -103,8 +105,13 @@ class PseudoInputs(Prior):
         return SpikeSlabMixture(self._components(encode), self.rho)
 
     def forward(self, x: Tensor, encode: Encode) -> Distribution:
-        charged = self.selection.charged
-        return Selected(self._components(encode), self.rho, self.selection(x), charged=charged)
+        """What q(z|x) is measured against. Outside training the choice is normalised and paid for, whatever the recipe:
+        a KL that is reported is a bound on the one to the mixture.
+        """
+        choice = self.selection(x)
+        if self.training:
+            return Selected(self._components(encode), self.rho, choice, charged=self.selection.charged)
+        return Selected(self._components(encode), self.rho, _normalised(choice), charged=True)
 
     def start(self, x: Tensor) -> None:
         """Begin at real rows (again from the first, where there are fewer rows than inputs)."""
@@ -112,9 +119,14 @@ class PseudoInputs(Prior):
         with torch.no_grad():
             self.inputs.copy_(x[index])
 
-    def settle(self, x: Tensor, seen: int) -> None:
-        """rho = the mean over rows of the normalised choice, a running mean over blocks."""
-        w = self.selection(x)
-        share = (w / w.sum(-1, keepdim=True).clamp_min(1e-30)).sum(0)
-        rho = ((self.rho * seen + share) / (seen + len(x))).clamp_min(1e-6)  # an input no row chose stays possible
+    def settle(self, x: Tensor) -> None:
+        """rho = the mean of the normalised choice over all rows that it has seen, from one call to the next."""
+        share = _normalised(self.selection(x)).sum(0)
+        rho = (self.rho * self.rows + share) / (self.rows + len(x))
+        rho = rho.clamp_min(1e-6)  # an input that no row chose stays possible
         self.rho.copy_(rho / rho.sum())
+        self.rows.add_(len(x))
+
+
+def _normalised(choice: Tensor) -> Tensor:
+    return choice / choice.sum(-1, keepdim=True).clamp_min(1e-30)

@@ -112,6 +112,11 @@ class Training(BaseEstimator):
             return max(1, math.ceil(self.epochs * n_rows / min(self.batch_size, n_rows)))
         return int(self.steps) if self.steps is not None else 10_000
 
+    def held_out(self, n_rows: int) -> int:
+        """How many rows validation keeps aside: at least one where a fraction is asked for, never all."""
+        share = self.validation_fraction
+        return min(max(1, round(share * n_rows)), n_rows - 1) if share else 0
+
     def rates(self) -> Schedule:
         """The course of the learning rate."""
         return _DECAYS[self.decay](self)

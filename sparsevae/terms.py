@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 from torch.distributions import Independent, Normal
 
 from sparsevae.mixtures import Selected
@@ -95,6 +96,29 @@ def total_correlation(n_rows: int, log_weights: Callable[[int, int, Tensor], Ten
 _KERNELS = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 
 
+class _KernelSum(torch.autograd.Function):
+    """Sum over kernels, pairs and units of k(a_i, b_k) = C / (C + d^2), its gradient by hand; (..., n, J) -> (...).
+
+    dk/da = -2 C d / (C + d^2)^2 for d = a - b. It is summed over pairs at once, so that nothing of size n x n is kept.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, a: Tensor, b: Tensor) -> Tensor:
+        apart = a.unsqueeze(-2) - b.unsqueeze(-3)
+        square = apart.square()
+        weights = [2 * s / (2 * s + square) for s in _KERNELS]
+        if any(ctx.needs_input_grad):
+            slope = sum(w * w / s for w, s in zip(weights, _KERNELS, strict=True)) * apart
+            ctx.save_for_backward(-slope.sum(-2), slope.sum(-3))
+        return torch.stack([w.sum((-3, -2, -1)) for w in weights]).sum(0)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:
+        by_a, by_b = ctx.saved_tensors
+        return grad[..., None, None] * by_a, grad[..., None, None] * by_b
+
+
 def mmd(trace: Trace) -> dict[str, Tensor]:
     r"""Squared maximum mean discrepancy between the batch of codes and a draw of the prior, as `mmd` (MAT).
 
@@ -105,11 +129,12 @@ def mmd(trace: Trace) -> dict[str, Tensor]:
     if site.reference is None:
         raise ValueError("the MMD compares with a draw of the prior: this trace has none at site 'z'.")
     z, r, n = site.value, site.reference, site.value.shape[-2]
+    if n < 2:  # one row has no spread to compare
+        return {"mmd": 0.0 * z.sum((-2, -1)).unsqueeze(-1)}
 
     def kernel(a: Tensor, b: Tensor) -> Tensor:
-        """Mean over units' and kernels' sums of all pairs: (..., n, n) summed to (...)."""
-        square = (a.unsqueeze(-2) - b.unsqueeze(-3)).square()
-        return torch.stack([(2 * s / (2 * s + square)).sum((-3, -2, -1)) for s in _KERNELS]).sum(0)
+        total: Tensor = _KernelSum.apply(a, b)  # type: ignore[no-untyped-call]
+        return total
 
     diagonal = len(_KERNELS) * n * z.shape[-1]  # k(a, a) = 1
     within = (kernel(z, z) + kernel(r, r) - 2 * diagonal) / max(n * (n - 1), 1)
@@ -127,7 +152,8 @@ def aggregate_sparsity(alpha: float) -> Term:
         if not isinstance(p, Selected):
             raise TypeError(f"aggregate sparsity is of pseudo-inputs; this prior is a {type(p).__name__}.")
         choice = p.choice / p.choice.sum(-1, keepdim=True).clamp_min(1e-30)
-        on = (choice * p.components.p_on.mean(-1)).sum(-1)
+        gates = p.components.p_on.mean(-1)  # (U,), or (*members, U)
+        on = (choice * (gates.unsqueeze(-2) if gates.dim() > 1 else gates)).sum(-1)
         off, tiny = 1 - on, torch.finfo(on.dtype).tiny  # log 0 would leave the value alone, not the gradient
         cost = on * (on.clamp_min(tiny) / alpha).log() + off * (off.clamp_min(tiny) / (1 - alpha)).log()
         return {"sparsity": p.event_shape[0] * cost}

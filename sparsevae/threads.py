@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-__all__ = ["cpu_quota", "cuda_arithmetic", "threads"]
+__all__ = ["cpu_quota", "cuda_arithmetic", "inference", "threads"]
 
 
 def _read(path: Path) -> list[str]:
@@ -47,6 +47,13 @@ def threads(count: int | None = None) -> Iterator[int]:
     finally:
         if now != before:
             torch.set_num_threads(before)
+
+
+@contextmanager
+def inference(device: torch.device) -> Iterator[None]:
+    """Compute without gradients, within the CPU quota, in full precision, with the same bits every time."""
+    with threads(), cuda_arithmetic(device, tf32=False), torch.no_grad():
+        yield
 
 
 @contextmanager

@@ -64,10 +64,10 @@ def _stop_signals() -> Iterator[list[int]]:
         restore()
 
 
-def split(n_rows: int, fraction: float, seed: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Training and validation rows, at random by the seed; at least one of each when a fraction is asked for."""
-    shuffle = torch.randperm(n_rows, generator=torch.Generator().manual_seed(mix(seed, 3)))
-    held = min(max(1, round(fraction * n_rows)), n_rows - 1) if fraction else 0
+def split(n_rows: int, training: Training, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Training and validation rows, at random by the seed."""
+    shuffle = torch.randperm(n_rows, generator=torch.Generator().manual_seed(mix(training.seed, 3)))
+    held = training.held_out(n_rows)
     return shuffle[held:].sort().values.to(device), shuffle[:held].sort().values.to(device)
 
 
@@ -116,7 +116,7 @@ def fit(
         After SIGINT or SIGTERM, with the checkpoint written and the model as of the last step.
     """
     device = rows.device
-    items, held_out = split(rows.shape[0], training.validation_fraction, training.seed, device)
+    items, held_out = split(rows.shape[0], training, device)
     total = training.total_steps(len(items))
     plan = {**(schedules or {}), **_warmups(objective, training), **(training.schedules or {})}
     folder = RunFolder(training.folder, signature or {}) if training.folder else None

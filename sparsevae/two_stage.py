@@ -16,7 +16,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import torch
 from sklearn.utils.validation import check_is_fitted
 
 from sparsevae.draw import Draw, PerRow, mix, row_keys
@@ -24,7 +23,7 @@ from sparsevae.estimator import SparseCoder
 from sparsevae.models.vae import VAE
 from sparsevae.parameters import check_number
 from sparsevae.settings import Training
-from sparsevae.threads import threads
+from sparsevae.threads import inference
 
 __all__ = ["draw_codes", "second_stage"]
 
@@ -96,7 +95,7 @@ def draw_codes(est: SparseCoder, X: Any, n_draws: int = 1) -> Array:
     check_number("n_draws", n_draws, "an integer above 0", lambda n: n > 0, whole=True)
     X = est._read(X, reset=False)
     seed, codes = est._training().seed, []
-    with threads(), torch.no_grad():
+    with inference(est._device()):
         for k in range(int(n_draws)):
             for x, n in est._blocks(X):
                 trace = est.model_(x, Draw(PerRow(row_keys(x), mix(seed, 8, k)), hard=True))

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 import sparsevae as sv
+from sparsevae.models import REGISTRY
 from sparsevae.step import Run
 
 pytestmark = [
@@ -26,7 +27,13 @@ def weights(est: sv.SparseCoder) -> dict[str, torch.Tensor]:
     return {k: v.cpu() for k, v in est.model_.state_dict().items()}
 
 
-def trained(monkeypatch: pytest.MonkeyPatch, way: str, **settings: object) -> sv.SparseCoder:
+def trained(
+    monkeypatch: pytest.MonkeyPatch,
+    way: str,
+    model: type[sv.SparseCoder] = sv.VSC,
+    own: object = None,
+    **settings: object,
+) -> sv.SparseCoder:
     """A short run, taken eagerly or as a captured graph (with the step compiled first)."""
     with monkeypatch.context() as patch:
         if way == "eager":
@@ -36,7 +43,8 @@ def trained(monkeypatch: pytest.MonkeyPatch, way: str, **settings: object) -> sv
         training = sv.Training(
             steps=120, batch_size=100, verbose=0, device="cuda", compile=way == "compiled", **settings
         )
-        return sv.VSC(40, hidden=(128,), training=training).fit(images())
+        side = 28 if own else 14  # the published stacks take 28 x 28 pixels
+        return model(40, hidden=(128,), training=training, **(own or {})).fit(images(d=side**2))
 
 
 @pytest.mark.parametrize("settings", [{}, {"n_samples": 3, "clip_norm": 1.0, "binarise": True, "kl_warmup": 50}])
@@ -55,6 +63,31 @@ def test_a_compiled_and_captured_step_stays_close_to_an_eager_one(monkeypatch):
 def test_captured_runs_repeat_bit_for_bit(monkeypatch):
     one, two = (weights(trained(monkeypatch, "captured")) for _ in range(2))
     assert all(torch.equal(one[k], two[k]) for k in one)
+
+
+@pytest.mark.parametrize("model", REGISTRY.values(), ids=REGISTRY)
+def test_every_model_is_captured_and_equals_its_eager_run(monkeypatch, model):
+    eager, captured = (weights(trained(monkeypatch, way, model)) for way in ("eager", "captured"))
+    for name, value in eager.items():
+        torch.testing.assert_close(captured[name], value, rtol=0, atol=1e-5, msg=name)
+
+
+@pytest.mark.parametrize("network", ["conv", "asperti"])
+def test_convolutions_are_captured_repeat_and_score_alike_in_any_order(monkeypatch, network):
+    own, X = {"network": network}, images(600, 784)
+    eager, one, two = (trained(monkeypatch, way, own=own) for way in ("eager", "captured", "captured"))
+    for name, value in weights(eager).items():
+        torch.testing.assert_close(weights(one)[name], value, rtol=0, atol=1e-5, msg=name)
+        assert torch.equal(weights(one)[name], weights(two)[name]), name
+    order = np.random.default_rng(1).permutation(len(X))
+    assert np.array_equal(one.score_samples(X[order]), one.score_samples(X)[order])
+    assert (one.transform(X[order]) != one.transform(X)[order]).nnz == 0
+
+
+@pytest.mark.parametrize("network", ["conv", "asperti"])
+def test_convolutions_compile(monkeypatch, network):
+    eager, compiled = (trained(monkeypatch, way, own={"network": network}, tf32=False) for way in ("eager", "compiled"))
+    np.testing.assert_allclose(compiled.history_.column("loss"), eager.history_.column("loss"), rtol=5e-3)
 
 
 def test_data_too_large_for_the_device_stream_from_the_host(monkeypatch):

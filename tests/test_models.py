@@ -296,7 +296,7 @@ WITHOUT_EFFECT: dict[str, tuple[Any, str]] = {
     "resume": (True, "nothing to resume is a first run"),
     "verbose": (1, "what is printed"),
 }
-REFUSED = {("BetaTCVAE", "n_samples"), ("BetaTCVAE", "free_bits"), ("CapacityVAE", "free_bits")}
+REFUSED = {("BetaTCVAE", "n_samples"), ("MAT", "n_samples"), ("BetaTCVAE", "free_bits"), ("CapacityVAE", "free_bits")}
 
 
 def outcome(est: Any, x: Any = X) -> list[np.ndarray]:

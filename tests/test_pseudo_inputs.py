@@ -213,7 +213,7 @@ def test_one_pseudo_input_is_a_fixed_prior_and_its_choice_costs_nothing(selectio
         assert torch.equal(p.extra, torch.zeros(3))
     z = Draw(Fresh(torch.Generator().manual_seed(1)), hard=True)(q)
     assert torch.allclose(p.log_prob(z), fixed.log_prob(z), rtol=1e-6)
-    model.prior.settle(X, 0)
+    model.prior.settle(X)
     assert model.prior.rho.tolist() == [1.0]
 
 
@@ -231,10 +231,9 @@ def test_rho_is_the_mean_choice_however_the_rows_come_in_blocks(selection: str) 
         w = model.prior.selection(rows).double()
         wanted = (w / w.sum(-1, keepdim=True)).mean(0)
         for sizes in ([70], [30, 30, 10], [1] * 70):
-            seen = 0
+            model.prior.rows.zero_()
             for block in rows.split(sizes):
-                model.prior.settle(block, seen)
-                seen += len(block)
+                model.prior.settle(block)
             assert model.prior.rho.tolist() == pytest.approx(wanted.tolist(), abs=2e-5)
             assert float(model.prior.rho.sum()) == pytest.approx(1, abs=1e-6)
 
@@ -245,7 +244,7 @@ def test_an_input_that_no_row_chose_stays_possible() -> None:
     with torch.no_grad():
         model.prior.selection.layer.weight.zero_()
         model.prior.selection.layer.bias.copy_(torch.tensor([100.0, -100.0]))
-        model.prior.settle(X, 0)
+        model.prior.settle(X)
     assert float(model.prior.rho[1]) == pytest.approx(1e-6, rel=1e-3)
     assert bool(torch.isfinite(bounds(model, X, 5).elbo).all())
 

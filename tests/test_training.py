@@ -115,7 +115,7 @@ def test_epochs_and_seeds_have_orders_of_their_own() -> None:
 @settings(max_examples=60, deadline=None)
 @given(n=st.integers(2, 60), fraction=st.floats(0.0, 0.999), seed=st.integers(0, 10**9))
 def test_the_validation_split_is_disjoint_and_complete(n: int, fraction: float, seed: int) -> None:
-    kept, held = split(n, fraction, seed, torch.device("cpu"))
+    kept, held = split(n, sv.Training(validation_fraction=fraction, seed=seed), torch.device("cpu"))
     assert sorted([*kept.tolist(), *held.tolist()]) == list(range(n))
     assert len(kept) > 0
     assert bool(len(held)) == (fraction > 0)
@@ -349,7 +349,7 @@ def test_early_stopping_stops_real_over_fitting() -> None:
     losses = est.history_.column("validation_loss")
     assert est.n_steps_ < 2000
     assert np.argmin(losses) == len(losses) - 5
-    held = split(40, 0.3, 0, torch.device("cpu"))[1].numpy()
+    held = split(40, sv.Training(validation_fraction=0.3), torch.device("cpu"))[1].numpy()
     full = make(sv.VAE, hidden=(64,), training=settings | {"patience": None}).fit(few)
     assert est.score(few[held]) > full.score(few[held])
 
@@ -358,7 +358,7 @@ def test_the_validation_loss_uses_final_weights_hard_draws_and_fixed_noise() -> 
     settings = {"validation_fraction": 0.3, "report_every": 1, "steps": 6, "learning_rate": 1e-30, "kl_warmup": 1.0}
     est = make(training=settings).fit(X)
     assert len(set(est.history_.column("validation_loss"))) == 1  # nothing moves, so neither does the number
-    held = split(200, 0.3, 0, torch.device("cpu"))[1].numpy()
+    held = split(200, sv.Training(validation_fraction=0.3), torch.device("cpu"))[1].numpy()
     in_x_units = -est.score_samples(X[held], n_samples=200).mean() + est.scaling_.log_det
     assert est.history_[-1]["validation_loss"] == pytest.approx(in_x_units, rel=0.1)  # -ELBO, with the whole KL
 

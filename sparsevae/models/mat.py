@@ -65,6 +65,8 @@ class MAT(GaussianCoder):
         check_number("off", self.off, "a number in [0, 1), the prior P(unit off)", lambda g: 0 <= g < 1)
         check_number("spike", self.spike, "a number in (0, 1)", lambda s: 0 < s < 1)
         check_number("kl_weight", self.kl_weight, "a number, 0 or above", lambda w: w >= 0)
+        if self._training().n_samples != 1:
+            raise ValueError("MAT compares the rows of a batch with draws of the prior: use training.n_samples=1.")
         check_number("mmd_weight", self.mmd_weight, "a number, 0 or above", lambda w: w >= 0)
 
     def prior(self) -> Prior:

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated
 
+import torch
+from torch import nn
+
+from sparsevae.convolutions import BatchNorm
 from sparsevae.families import Family, WarmSpikeSlabPosterior
 from sparsevae.gradients import GATES
+from sparsevae.model import LatentModel
 from sparsevae.models.vsc import VSC
 from sparsevae.objectives import Objective, free_bits, kl, nll
 from sparsevae.parameters import check_choice, check_number, parameters
@@ -78,6 +83,15 @@ class PseudoVSC(VSC):
     def prior(self) -> Prior:
         n_features, inputs = int(self.n_features_in_), int(self.pseudo_inputs)
         return PseudoInputs(int(self.n_components), n_features, inputs, SELECTIONS[self.selection](n_features, inputs))
+
+    def _build(self, n_features: int, weights: torch.Generator) -> LatentModel:
+        model = super()._build(n_features, weights)
+        if any(isinstance(m, (BatchNorm, nn.modules.batchnorm._BatchNorm)) for m in model.encoder.modules()):
+            raise ValueError(
+                "PseudoVSC's encoder must not normalise over a batch: it would treat rows and pseudo-inputs as two "
+                "kinds of data. Use network='dense' or 'conv', or an encoder without BatchNorm."
+            )
+        return model
 
     def weights(self) -> dict[str, float]:
         return {"kl_z": 1.0, "sparsity": float(self.sparsity)}

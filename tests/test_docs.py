@@ -1,0 +1,78 @@
+"""Claim: the pages are true. Their code runs and prints what they say, and what they list is what there is."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import sparsevae as sv
+from docs.outputs import PAGES, ROOT, session
+from sparsevae.architectures import NETWORKS
+from sparsevae.families import LIKELIHOODS
+from sparsevae.models import REGISTRY
+from sparsevae.parameters import documented
+
+SHORT = 200  # steps of a run that says nothing about its length; no page prints what comes of it
+
+
+def words(text: str) -> set[str]:
+    """Words of four letters and more: digits, and the short marks of tables, change with a machine's rounding."""
+    return set(re.findall(r"[a-z]{4,}", text.lower()))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_the_code_of_a_page_runs_and_prints_what_the_page_says(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = sv.Training.total_steps
+    short: Any = lambda self, rows: SHORT if self.steps is self.epochs is None else whole(self, rows)  # noqa: E731
+    monkeypatch.setattr(sv.Training, "total_steps", short)
+    for block, printed in session(page):
+        said = block["output"] or ""
+        assert len(printed.splitlines()) == len(said.splitlines()), printed
+        assert words(printed) == words(said)
+
+
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "CONTRIBUTING.md"], ids=lambda page: page.name)
+def test_every_link_leads_to_a_file(page: Path) -> None:
+    links = re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text(encoding="utf-8"))
+    assert [link for link in links if "://" not in link and not (page.parent / link).exists()] == []
+
+
+def test_every_picture_is_shown_on_a_page() -> None:
+    shown = {Path(p).name for page in PAGES for p in re.findall(r"images/\w+\.png", page.read_text(encoding="utf-8"))}
+    assert {p.name for p in (ROOT / "docs/images").iterdir()} == shown
+
+
+def test_the_page_of_models_has_every_model_with_its_parameters_and_paper() -> None:
+    lines = (ROOT / "docs/models.md").read_text(encoding="utf-8").splitlines()
+    shared = {p.name for p in documented(sv.SparseCoder)}
+    for name, cls in REGISTRY.items():
+        rows = [line for line in lines if line.startswith(f"| `{name}")]
+        assert len(rows) >= 2, f"{name} needs a row in both tables of docs/models.md: what it is, and its paper"
+        base = REGISTRY["VSC"] if name == "PseudoVSC" else sv.SparseCoder  # whose row says "as VSC"
+        own = {p.name for p in documented(cls)} - shared - {p.name for p in documented(base)}
+        assert [p for p in sorted(own) if f"`{p}`" not in " ".join(rows)] == []
+
+
+def test_the_page_of_models_has_every_likelihood_and_network() -> None:
+    text = (ROOT / "docs/models.md").read_text(encoding="utf-8")
+    rows = set(re.findall(r"^\| `([a-z-]+)` \|", text, re.MULTILINE))
+    assert rows == {*LIKELIHOODS, *NETWORKS} - {"auto"}
+
+
+def test_the_readme_lists_every_model() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"^\| `(\w+)` \| (?:CSR|dense)", text, re.MULTILINE)) == set(REGISTRY)
+
+
+def test_the_map_of_the_design_page_names_every_module() -> None:
+    text = (ROOT / "docs/design.md").read_text(encoding="utf-8")
+    folder = ROOT / "sparsevae"
+    modules = {p.name for p in folder.glob("*.py")} - {"__init__.py", "__main__.py"}
+    packages = {f"{p.parent.name}/" for p in folder.glob("*/__init__.py")}
+    rows = re.findall(r"^\| (`[^|]+) \|", text, re.MULTILINE)
+    named = {name for row in rows for name in re.findall(r"`([^`]+)`", row)}
+    assert sorted((modules | packages) - named) == []
+    assert [name for name in sorted(named) if not (folder / name).exists() and not (ROOT / name).exists()] == []
