@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+import sparsevae as sv
+
 __all__ = ["run"]
 
 Job = dict[str, Any]
@@ -19,7 +21,8 @@ Job = dict[str, Any]
 
 def _path(folder: Path, function: Callable[..., Any], job: Job) -> Path:
     source = Path(function.__code__.co_filename).stem
-    digest = hashlib.sha256(json.dumps(job, sort_keys=True).encode()).hexdigest()[:12]
+    text = Path(function.__code__.co_filename).read_text() + json.dumps([sv.__version__, job], sort_keys=True)
+    digest = hashlib.sha256(text.encode()).hexdigest()[:12]
     return folder / f"{source}-{function.__name__}-{digest}.json"
 
 
@@ -28,7 +31,8 @@ def run(
 ) -> list[dict[str, Any]]:
     """Results of function(**job, device=device), in the order of the jobs; each is job and result in one dictionary.
 
-    A job is known by its arguments, not by where it ran: what is already in the folder is not run again.
+    A job is known by its arguments, the text of its script and the library's version, not by where it ran: what is
+    already in the folder is not run again.
     """
     folder.mkdir(parents=True, exist_ok=True)
     results = []

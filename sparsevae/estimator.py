@@ -39,13 +39,12 @@ from sparsevae.priors import Prior
 from sparsevae.rows import Stats, fingerprint, place, stats
 from sparsevae.schedules import Constant, Schedule
 from sparsevae.settings import Training
-from sparsevae.step import ACTIVE_VARIANCE
+from sparsevae.step import ACTIVE_VARIANCE, BLOCK
 from sparsevae.threads import inference, threads
 from sparsevae.training import fit
 
 __all__ = ["ImportanceBound", "SparseCoder", "load"]
 
-BLOCK = 512  # rows per pass, always: matrix products round differently for other shapes
 _LOST = (-math.inf, -math.inf, math.inf, 1.0)  # ELBO, importance bound, its error, effective samples
 Array = np.ndarray[Any, Any]
 

@@ -27,7 +27,7 @@ from sparsevae.settings import Training
 __all__ = ["ACTIVE_VARIANCE", "BLOCK", "Order", "Run", "clip_gradients", "knobs"]
 
 ACTIVE_VARIANCE = 0.01  # a unit is active when the mean of q(z|x) varies by more than this over the rows
-BLOCK = 512  # rows that are looked at together, outside the training step
+BLOCK = 512  # rows per pass outside the training step, always: matrix products round differently for other shapes
 
 
 class Order:

@@ -62,3 +62,14 @@ def test_forgetting_starts_anew() -> None:
             p.grad = g
         optimiser.step()
     assert all(torch.equal(p, q) for p, q in zip(weights, fresh, strict=True))
+
+
+def test_weights_in_another_memory_order_move_alike() -> None:
+    weight = torch.randn(40, 30, 5, 5, generator=torch.Generator().manual_seed(0))
+    plain, last = nn.Parameter(weight.clone()), nn.Parameter(weight.clone().to(memory_format=torch.channels_last))
+    for p in (plain, last):
+        adam = Adam([p], torch.tensor(0.1))
+        for step in range(3):
+            p.grad = torch.empty_like(p).copy_(_gradients(step, [p])[0])  # in its own order, as autograd gives it
+            adam.step()
+    torch.testing.assert_close(plain.detach(), last.detach(), rtol=1e-5, atol=1e-6)

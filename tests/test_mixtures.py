@@ -344,3 +344,15 @@ def test_neither_mixture_is_a_legal_partner_of_a_gaussian() -> None:
         divergence(case(1)[0], SpikeSlabMixture(components, rho))
     with pytest.raises(TypeError, match="TwoNormals"):
         divergence(case(1)[0], two_normals(0.8, n=3), torch.zeros(1, 3))
+
+
+def test_moments_of_a_stack_are_those_of_its_members() -> None:
+    """As many members as rows: a wrong axis would broadcast without a word."""
+    generator = torch.Generator().manual_seed(0)
+    logits, loc, scale = (torch.randn(3, 2, 4, generator=generator) for _ in range(3))
+    weights = torch.tensor([0.3, 0.7])
+    stack = SpikeSlabMixture(SpikeSlab(logits, loc, scale.exp()), weights, batch_shape=torch.Size([3, 3]))
+    for i in range(3):
+        alone = SpikeSlabMixture(SpikeSlab(logits[i], loc[i], scale[i].exp()), weights)
+        assert torch.allclose(stack.mean[i], alone.mean.expand(3, 4))
+        assert torch.allclose(stack.variance[i], alone.variance.expand(3, 4))

@@ -4,6 +4,7 @@ import itertools
 import math
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -401,3 +402,44 @@ def test_the_sparsity_term_is_no_part_of_a_score() -> None:
     before = est.score_samples(X)
     np.testing.assert_array_equal(est.set_params(sparsity=100.0).score_samples(X), before)
     np.testing.assert_array_equal(est.set_params(alpha=0.9).score_samples(X), before)
+
+
+# -- traps -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_reported_kl_is_a_bound_on_the_one_to_the_mixture_whatever_the_selection() -> None:
+    """The paper's weights of 1e-12 would report next to no KL at all."""
+    for selection in SELECTIONS:
+        model = tiny(selection).eval()
+        model.prior.start(X)
+        with torch.no_grad():
+            q, p = model.encode(X), model.prior(X, model.encode)
+            z = Draw(Fresh(torch.Generator().manual_seed(0)), hard=True)(q.expand((4000, *q.batch_shape)))
+            ratio = q.log_prob(z) - p.log_prob(z)
+        error = ratio.std(0) / 4000**0.5
+        assert bool((divergence(q, p) >= ratio.mean(0) - 4 * error).all()), selection
+
+
+def test_more_rows_join_rho_and_do_not_replace_it() -> None:
+    model = tiny("softmax")
+    a, b = (s * torch.randn(50, D, generator=torch.Generator().manual_seed(i)) for i, s in ((1, 1.0), (2, 4.0)))
+    with torch.no_grad():
+        model.prior.settle(a)
+        model.prior.settle(b)
+        both = model.prior.selection(torch.cat([a, b])).mean(0)
+    assert model.prior.rho.tolist() == pytest.approx(both.tolist(), abs=1e-5)
+
+
+def test_the_authors_sigmoids_never_divide_nothing_by_nothing() -> None:
+    chosen = SELECTIONS["authors"](D, 3)
+    with torch.no_grad():
+        chosen.layer.weight.zero_()
+        chosen.layer.bias.fill_(-120.0)
+        assert chosen(X).tolist() == [pytest.approx([1 / 3] * 3)] * len(X)
+
+
+@pytest.mark.parametrize("own", [{"network": "asperti"}, {"encoder": torch.nn.BatchNorm1d(784)}])
+def test_an_encoder_that_normalises_over_batches_is_refused(own: dict[str, Any]) -> None:
+    rows = np.random.default_rng(0).random((20, 784)).astype(np.float32)
+    with pytest.raises(ValueError, match="must not normalise over a batch"):
+        sv.PseudoVSC(4, training=sv.Training(steps=1, verbose=0), **own).fit(rows)

@@ -739,6 +739,18 @@ def test_a_compiled_run_stays_close_to_an_eager_one(capfd: pytest.CaptureFixture
         assert eager.history_.column("loss") == pytest.approx(compiled.history_.column("loss"), rel=1e-3)
 
 
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_second_compiled_model_is_not_the_first() -> None:
+    """Two fits that differ in a constant alone: compiled code must not be shared between them."""
+    for variance in (0.1, 0.5):
+        eager, compiled = (
+            make(sv.VAE, likelihood="fixed-gaussian", variance=variance, training={"steps": 20, "compile": c}).fit(X)
+            for c in (False, True)
+        )
+        assert compiled.history_.column("loss") == pytest.approx(eager.history_.column("loss"), rel=1e-3)
+
+
 def test_a_compiler_that_fails_is_said_and_done_without(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
