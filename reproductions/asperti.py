@@ -45,7 +45,7 @@ def train(
 
     def estimator(variance: float, seed: int, beta: float = 1.0, samples: int = 0) -> sv.BetaVAE:
         training = sv.Training(
-            steps=steps, batch_size=128, learning_rate=1e-3, seed=seed, device=device, verbose=0, compile=False
+            steps=steps, batch_size=128, learning_rate=3e-4, seed=seed, device=device, verbose=0, compile=False
         )
         return sv.BetaVAE(
             16,
@@ -144,7 +144,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("results"))
     parser.add_argument("--state", type=Path, default=None, help="where finished trainings are kept (out/state)")
     parser.add_argument("--device", default="auto")
-    parser.add_argument("--steps", type=int, default=60_000)
+    parser.add_argument("--steps", type=int, default=100_000)
     parser.add_argument("--conv-steps", type=int, default=20_000)
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
     parser.add_argument("--networks", nargs="+", default=["dense", "asperti"])

@@ -4,8 +4,9 @@ After Asperti, "Sparsity in variational autoencoders". Per unit j, over rows x, 
 variance of q(z_j|x):
 
 - variance law: var(mu_j) + mean(s2_j). Scaling mu_j and s_j by one factor for all x, undone by the next linear layer,
-  leaves the likelihood alone, so at an optimum the KL is stationary in it: E[mu_j^2 + s2_j] = 1 exactly (the paper's
-  equation 13, on averages; erratum 28). For a spike-and-slab the same argument gives E[z_j^2] = E[p_on].
+  leaves the likelihood alone, so at an optimum the KL is stationary in it: with a standard normal prior
+  E[mu_j^2 + s2_j] = 1 exactly (the paper's equation 13, on averages; erratum 28). For a spike-and-slab whose prior has
+  slabs N(0, 1) the same argument gives E[z_j^2] = E[p_on].
 - KL: mean over rows of KL(q(z_j|x) || p(z_j)), nats. It bounds what the unit can know of x.
 - gain: :math:`E_q[\log p(x|z)] - E_q[\log p(x|z, z_j = 0)]`, nats. Draws of z, not its mean: then gain and KL are two
   terms of one bound, and gain > KL says that the bound is better with the unit than without it. The mean would hide the
@@ -15,27 +16,27 @@ variance of q(z_j|x):
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import scipy.sparse
 import torch
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
-from torch.distributions import Distribution
+from torch.distributions import Distribution, Independent
 
 from sparsevae.distributions import normal, unit_divergence
 from sparsevae.draw import Draw, PerRow, mix, row_keys
+from sparsevae.estimator import SparseCoder
 from sparsevae.metrics import aggregate_hoyer, average_hoyer
 from sparsevae.parameters import check_number
 from sparsevae.step import ACTIVE_VARIANCE, BLOCK
 from sparsevae.threads import inference
 
-if TYPE_CHECKING:
-    from sparsevae.estimator import SparseCoder
-
-__all__ = ["Audit", "audit", "measure", "per_row"]
+__all__ = ["Audit", "audit", "check_coder", "check_gain_rows", "measure", "per_row"]
 
 ACTIVE_KL = 0.01  # nats
 
@@ -47,9 +48,9 @@ Noise = Callable[[Distribution, Tensor], Tensor]  # (q, x) -> a draw of z
 
 _ADVICE = {
     "collapsed": "hardly a unit is used. Its size is not what is wrong: try a KL warm-up, a smaller beta, more steps.",
-    "oversized": "many units are never used. A smaller code, or prune(), gives the same model for less.",
+    "oversized": "many are left over. A smaller code may do; prune() removes units that the bound does not miss.",
     "well sized": "a few units are left over, so the code is as large as the data and the networks ask for.",
-    "too small": "every unit is used. A larger code would very likely use more.",
+    "too small": "none is inactive. A larger code may use more.",
 }
 
 
@@ -92,7 +93,10 @@ class Audit:
 
     @property
     def variance_law(self) -> Array:
-        """var_mean + mean_variance: near 1 for a trained Gaussian code, near p_on for a spike-and-slab."""
+        """var_mean + mean_variance: near 1 for a trained code with a standard normal prior.
+
+        Near p_on for a spike-and-slab whose prior has slabs N(0, 1). Other priors, such as MAT's, have no such law.
+        """
         total: Array = self.var_mean + self.mean_variance
         return total
 
@@ -153,6 +157,8 @@ class Audit:
     def words(self) -> str:
         """The verdict as a sentence, with its reason and the suggested size."""
         count = f"{self.n_active} of {self.n_components} units are active"
+        if loss := int((self.active & ~self.active_by_gain).sum()):  # by the other two definitions
+            count += f", {loss} of them at a loss (gain not above KL)"
         suggestion = f"Suggested size: {self.suggested_size}."
         return f"{self.verdict}: {count}; {_ADVICE[self.verdict]} {suggestion}"
 
@@ -217,7 +223,7 @@ def audit(
     encode: Encode | None = None,
     decode: Decode | None = None,
     prior: Distribution | None = None,
-    variance: float = 1.0,
+    variance: float | None = None,
     gain_rows: int | None = 2000,
     seed: int = 0,
 ) -> Audit:
@@ -227,18 +233,21 @@ def audit(
     ----------
     est : SparseCoder, optional
         A fitted estimator of this library. Leave it out for other models.
-    X : array, tensor, CSR matrix or path
-        Rows to judge by; for callables an array or tensor (n, ...) on the device they want.
+    X : array, DataFrame, CSR matrix, tensor or path
+        Rows to judge by, two at least. For callables no path, and a tensor must be on the device they want; they see
+        blocks x of it, (B, ...), as float tensors.
     encode : callable
         x (B, ...) -> q(z|x): a torch Distribution over (B, J), or a pair (mean, variance) of such tensors; for a
         model that gives log-variances ``lambda x: (mu(x), log_variance(x).exp())``. Put networks into eval mode first.
     decode : callable
-        z (B, J) -> p(x|z): a torch Distribution, or a tensor of reconstructions like x, which then count as Gaussian
-        with the given `variance`: the error is the squared distance divided by 2 variance, nats.
+        z (B, J) -> p(x|z): a torch Distribution, or a tensor of reconstructions, which then count as Gaussian with
+        the given `variance`: the error is the squared distance divided by 2 variance, nats. Either in the shape of x,
+        or flat, (B, D).
     prior : Distribution, optional
-        p(z) of a model given as callables; standard normal when left out.
-    variance : float
-        See `decode`. The default 1, half the squared distance, is what a VAE with loss 1/2 |x - x'|^2 + KL has.
+        p(z) of a model given as callables, over (J,) or one for all units; standard normal when left out.
+    variance : float, optional
+        See `decode`; for callables only. 1 when left out: half the squared distance, what a VAE with loss
+        1/2 |x - x'|^2 + KL has.
     gain_rows : int or None
         Gains need a pass of the decoder for every unit, so they use this many rows, evenly spaced; None uses all.
     seed : int
@@ -257,16 +266,18 @@ def audit(
     """
     if X is None:
         raise TypeError("audit needs rows: audit(est, X), or audit(encode=..., decode=..., X=...).")
-    check_number("variance", variance, "a number above 0", lambda v: v > 0)
-    if gain_rows is not None:
-        check_number("gain_rows", gain_rows, "an integer above 0, or None", lambda n: n > 0, whole=True)
-    with inference(torch.device("cpu") if est is None else est._device()):
-        if est is not None:
-            if encode is not None or decode is not None or prior is not None:
-                raise TypeError("give an estimator or callables (encode, decode, prior), not both.")
-            check_is_fitted(est)
-            model = est.model_
-            X = est._read(X, reset=False)
+    if variance is not None:
+        check_number("variance", variance, "a number above 0", lambda v: v > 0)
+    check_gain_rows(gain_rows)
+    check_number("seed", seed, "an integer", lambda s: True, whole=True)
+    if est is not None:
+        check_coder("audit", est, "For other models: audit(encode=..., decode=..., X=...).")
+        foreign = {"encode": encode, "decode": decode, "prior": prior, "variance": variance}
+        if given := [k for k, v in foreign.items() if v is not None]:
+            raise TypeError(f"give an estimator or callables, not both: {', '.join(given)} came beside an estimator.")
+        with inference(est._device()):
+            model, X = est.model_, est._read(X, reset=False)
+            _check_spread(X.shape[0])
             return measure(
                 est._blocks,
                 X,
@@ -276,30 +287,41 @@ def audit(
                 gain_rows=gain_rows,
                 draw=per_row(seed),
             )
-        if encode is None or decode is None:
-            raise TypeError("audit needs an estimator, or both callables: audit(encode=..., decode=..., X=...).")
-        X = X if isinstance(X, Tensor) and X.is_floating_point() else torch.as_tensor(X).float()
-        if not len(X):
-            raise ValueError("audit needs rows, got none.")
+    if not (callable(encode) and callable(decode)):
+        raise TypeError("audit needs an estimator, or both callables: audit(encode=..., decode=..., X=...).")
+    with inference(torch.device("cpu")):
+        rows = _rows(X)
+        _check_spread(rows.shape[0])
         return measure(
             _plain_blocks,
-            X,
+            rows,
             encode,
             decode,
-            lambda x, q: _standard_normal(q.mean) if prior is None else prior,
-            variance=variance,
+            lambda x, q: _prior(prior, q),
+            variance=1.0 if variance is None else variance,
             gain_rows=gain_rows,
             draw=per_row(seed),
         )
 
 
-def _plain_blocks(X: Tensor) -> Iterator[tuple[Tensor, int]]:
-    for x in X.split(BLOCK):
-        yield x, len(x)
+def check_coder(caller: str, est: Any, otherwise: str = "") -> None:
+    """Refuse what is not a fitted estimator of this library; `otherwise` says what would work instead."""
+    if not isinstance(est, SparseCoder):
+        came = f"the class {est.__name__}" if isinstance(est, type) else f"a {type(est).__name__}"
+        words = f"{caller} needs a fitted estimator of sparsevae, such as VAE().fit(X); got {came}. {otherwise}"
+        raise TypeError(words.rstrip())
+    check_is_fitted(est)
 
 
-def _standard_normal(like: Tensor) -> Distribution:
-    return normal(torch.zeros_like(like[0]), torch.ones_like(like[0]))
+def check_gain_rows(gain_rows: int | None) -> None:
+    """Refuse what cannot be a number of rows, before anything is computed."""
+    if gain_rows is not None:
+        check_number("gain_rows", gain_rows, "an integer above 0, or None", lambda n: n > 0, whole=True)
+
+
+def _check_spread(n: int) -> None:
+    if n < 2:
+        raise ValueError(f"audit judges units by what varies between rows, so it needs two rows at least; got {n}.")
 
 
 def per_row(seed: int) -> Noise:
@@ -307,29 +329,125 @@ def per_row(seed: int) -> Noise:
     return lambda q, x: Draw(PerRow(row_keys(x.flatten(1)), mix(seed, 7)), hard=True)(q)
 
 
-def _posterior(found: Distribution | tuple[Tensor, Tensor]) -> Distribution:
+# -- what a user's callables are given, and what they give --------------------------------------------------------
+
+
+def _rows(X: Any) -> Any:
+    """The user's rows as a float tensor, (n, ...), or as a CSR matrix, which becomes dense block by block."""
+    expected = "for a model given as callables X must be an array, DataFrame, CSR matrix or tensor of numbers, (n, ...)"
+    if isinstance(X, (str, bytes, os.PathLike)):
+        raise TypeError(f"{expected}; got the path {X!r}. Read the file first, for instance with numpy.load.")
+    rows: Any
+    if isinstance(X, Tensor):
+        if X.is_complex() or X.layout is not torch.strided:
+            raise TypeError(f"{expected}; got a {X.layout} tensor of {X.dtype}. Make it real and dense.")
+        rows = X if X.is_floating_point() else X.float()
+    else:
+        try:
+            found: Any = X.tocsr() if hasattr(X, "tocsr") else np.asarray(X.to_numpy() if hasattr(X, "to_numpy") else X)
+        except ValueError as error:  # rows of different lengths
+            raise TypeError(f"{expected}; got a {type(X).__name__}: {error}") from error
+        if found.dtype.kind not in "biuf":
+            raise TypeError(f"{expected}; got a {type(X).__name__} with values of type {found.dtype}. Convert them.")
+        with np.errstate(over="ignore"):  # beyond float32 is refused below
+            found = found.astype(np.float32)
+        rows = found if scipy.sparse.issparse(found) else torch.from_numpy(found)
+    if len(rows.shape) < 2 or 0 in rows.shape[1:]:
+        raise ValueError(f"{expected}; got shape {tuple(rows.shape)}.")
+    values = rows if isinstance(rows, Tensor) else torch.from_numpy(rows.data)
+    if not bool(values.isfinite().all()):
+        raise ValueError("X contains NaN or infinity, or numbers beyond float32: drop those rows, or fill them in.")
+    return rows
+
+
+def _plain_blocks(X: Any) -> Iterator[tuple[Tensor, int]]:
+    for start in range(0, X.shape[0], BLOCK):
+        x = X[start : start + BLOCK]
+        yield x if isinstance(x, Tensor) else torch.from_numpy(x.toarray()), x.shape[0]
+
+
+def _prior(prior: Distribution | None, q: Distribution) -> Distribution:
+    like, units = q.mean[0], q.mean.shape[1]
+    if prior is None:
+        return normal(torch.zeros_like(like), torch.ones_like(like))
+    if not isinstance(prior, Distribution):
+        raise TypeError(f"prior must be a torch Distribution, got a {type(prior).__name__}.")
+    shape = tuple(prior.batch_shape + prior.event_shape)
+    if shape not in ((), (units,), (1, units)):
+        raise ValueError(
+            f"encode gives {units} units, so the prior must have shape ({units},), or () for one law of all units; "
+            f"got a {type(prior).__name__} of shape {shape}."
+        )
+    return prior
+
+
+def _finite(callable_: str, what: str, values: Tensor) -> None:
+    if not bool(values.isfinite().all()):
+        came = "NaN" if bool(values.isnan().any()) else "infinite values"
+        raise ValueError(f"{callable_} must return {what}, got {came}.")
+
+
+def _posterior(found: Distribution | tuple[Tensor, Tensor], x: Tensor) -> Distribution:
+    """What encode gave for x: a distribution of shape (B, J) whose means and variances are numbers."""
+    n = len(x)
+    expected = f"encode must return a torch Distribution or a pair (mean, variance) of shape (B, J), here ({n}, J)"
+    if isinstance(found, Distribution):
+        shapes = [tuple(found.batch_shape + found.event_shape)]
+        name = f"a {type(found).__name__} of shape"
+    elif isinstance(found, (tuple, list)) and len(found) == 2 and all(isinstance(t, Tensor) for t in found):
+        shapes, name = [tuple(t.shape) for t in found], "tensors of shapes"
+    else:
+        parts = f" of {', '.join(type(t).__name__ for t in found)}" if isinstance(found, (tuple, list)) else ""
+        raise TypeError(f"{expected}; got a {type(found).__name__}{parts}.")
+    if len(set(shapes)) > 1 or len(shapes[0]) != 2 or shapes[0][0] != n or not shapes[0][1]:
+        raise TypeError(f"{expected}; got {name} {' and '.join(map(str, shapes))}.")
+    if isinstance(found, Distribution):
+        try:
+            mean, variance = found.mean, found.variance
+        except NotImplementedError:
+            raise TypeError(f"{expected}; a {type(found).__name__} does not know its mean and variance.") from None
+    else:
+        mean, variance = found
+    _finite("encode", "finite means", mean)
+    _finite("encode", "finite variances", variance)
     if isinstance(found, Distribution):
         return found
-    try:
-        mean, variance = found
-        if mean.dim() == 2 and mean.shape == variance.shape:
-            return normal(mean, variance.sqrt())
-        came = f"tensors of shapes {tuple(mean.shape)} and {tuple(variance.shape)}"
-    except (TypeError, ValueError, AttributeError):
-        came = type(found).__name__
-    raise TypeError(f"encode must return a torch Distribution or a pair (mean, variance), both (B, J); got {came}.")
+    if bool((variance <= 0).any()):
+        raise ValueError(
+            f"encode must return variances above 0, got {float(variance.min()):.3g} to {float(variance.max()):.3g}: "
+            "did you return log-variances? Use log_variance.exp()."
+        )
+    return normal(mean, variance.sqrt())
 
 
 def _error(found: Distribution | Tensor, x: Tensor, variance: float) -> Tensor:
     """-log p(x|z) of every row, (B,), up to a constant, in nats."""
-    shape = found.batch_shape + found.event_shape if isinstance(found, Distribution) else getattr(found, "shape", None)
-    if shape is not None and shape.numel() == x.numel():
-        if isinstance(found, Distribution):  # in its own shape: a channel axis more or less must not broadcast
-            return -found.log_prob(x.reshape(shape)).reshape(len(x), -1).sum(-1)
+    flat = x.flatten(1)
+    like = " or flat, ".join(str(s) for s in dict.fromkeys((tuple(x.shape), tuple(flat.shape))))
+    expected = f"decode must return a torch Distribution or a tensor with the shape of x, {like}"
+    if not isinstance(found, (Distribution, Tensor)):
+        raise TypeError(f"{expected}; got a {type(found).__name__}.")
+    shape = found.shape if isinstance(found, Tensor) else found.batch_shape + found.event_shape
+    if shape not in (x.shape, flat.shape):  # others might broadcast, or hold the same values in another order
+        raise TypeError(f"{expected}; got a {type(found).__name__} of shape {tuple(shape)}.")
+    if isinstance(found, Tensor):
+        _finite("decode", "finite reconstructions", found)
+        error = (x - found.reshape(x.shape)).square().flatten(1).sum(-1) / (2 * variance)
     else:
-        came = type(found).__name__ if shape is None else tuple(shape)
-        raise TypeError(f"decode must return a torch Distribution, or a tensor like x, {tuple(x.shape)}; got {came}.")
-    return (x - found.reshape(x.shape)).square().reshape(len(x), -1).sum(-1) / (2 * variance)
+        try:
+            error = -found.log_prob(x.reshape(shape)).reshape(len(x), -1).sum(-1)
+        except ValueError as outside:
+            base = found.base_dist if isinstance(found, Independent) else found
+            raise ValueError(
+                f"decode gives a {type(base).__name__}, which does not describe X: a block of it has values from "
+                f"{float(x.min()):.3g} to {float(x.max()):.3g}. Rescale or binarise X; a Bernoulli made with "
+                "validate_args=False takes grey values, and its error is then their cross-entropy."
+            ) from outside
+    _finite("decode", "p(x|z) with a finite log-density at x", error)
+    return error
+
+
+# -- the measuring ------------------------------------------------------------------------------------------------
 
 
 def measure(
@@ -350,8 +468,9 @@ def measure(
     """
     n, sums, codes = 0, [torch.zeros(())] * 6, []
     for x, count in blocks(X):
-        q = _posterior(encode(x))
+        q = _posterior(encode(x), x)
         cost = unit_divergence(q, prior(x, q), draw(q, x))
+        _finite("encode", "q(z|x) with a finite KL to the prior", cost)
         always = torch.ones_like(q.mean)
         gates = (q.p_on, q.mode != 0) if hasattr(q, "p_on") else (always, always)
         rows = (q.mean, q.mean.square(), q.variance, cost, *gates)
@@ -387,7 +506,7 @@ def _gains(
     """Mean over rows of: error with z_j = 0 minus error with z_j as drawn. (J,)"""
     gains, n, units = torch.zeros(()), 0, list(units)
     for x, count in blocks:
-        z = draw(_posterior(encode(x)), x)
+        z = draw(_posterior(encode(x), x), x)
         error = _error(decode(z), x, variance)
         block = torch.zeros(z.shape[1], dtype=torch.float64)
         for j in units:

@@ -1,4 +1,4 @@
-"""The command line: fit, encode, evaluate, audit, sample, data, demo.
+"""The command line: fit, encode, evaluate, audit, second-stage, sample, data, demo.
 
 The flags of `fit` are read from the constructors, so a new model in the registry has its own without a line here.
 Results go to standard output (one JSON object with `--json`), everything else to standard error. Exit codes: 0;
@@ -371,7 +371,7 @@ class Commands(TyperGroup):
     """The commands, in the order in which one needs them."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        return ["fit", "encode", "evaluate", "audit", "sample", "data", "demo"]
+        return ["fit", "encode", "evaluate", "audit", "second-stage", "sample", "data", "demo"]
 
 
 app = typer.Typer(cls=Commands, add_completion=False, no_args_is_help=True, **_STYLE)
@@ -509,6 +509,7 @@ _MEANINGS = {
     "bound": "a lower bound on log p(x)",
     "cross-entropy": "a cross-entropy of grey values, no bound",
     "normalised-row density": "a density of normalised rows, no bound",
+    "joint density at the code": "log p(x, z) at the code, no bound: the codes have no noise",
 }
 
 
@@ -555,6 +556,46 @@ def audit(
     print(f"\n{found.legend}\n{found.words}")
 
 
+@app.command("second-stage")
+def second_stage(
+    folder: Folder,
+    data: Data,
+    n_components: Annotated[
+        int | None, typer.Option(metavar="INT", help="Width of the second stage; by default the model's, at most 16.")
+    ] = None,
+    steps: Annotated[int | None, typer.Option(metavar="INT", help="Gradient steps; 10,000 when not given.")] = None,
+    seed: Annotated[int | None, typer.Option(metavar="INT", help="Fixes the run; by default the model's.")] = None,
+    split: Annotated[Part, typer.Option(help="Part of the data set.")] = Part.TRAIN,
+    data_option: DataOptions = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Fit a model of a saved model's codes, for `sample --second-stage`.
+
+    It is saved with the model, in the same folder, and takes the place of an earlier one. The model stays as it is.
+    """
+    from sparsevae.two_stage import second_stage, settings
+
+    est = _load(folder)
+    asked: dict[str, Any] = {"steps": steps, "verbose": int(not quiet)} | ({} if seed is None else {"seed": seed})
+    training = settings(est, **asked)
+    training.validate()
+    X, _ = _rows(data, split, data_option)
+    try:
+        stage = second_stage(est, X, n_components=n_components, training=training)
+    except (KeyboardInterrupt, SystemExit) as stop:
+        _say(f"interrupted; {folder} is as it was.")
+        raise typer.Exit(130 if isinstance(stop, KeyboardInterrupt) else 143) from None
+    est.save(folder)
+    name, last = type(est).__name__, {k: v for k, v in stage.history_[-1].items() if k not in ("step", "epoch")}
+    if as_json:
+        about = {"model": name, "out": str(folder), "rows": X.shape[0], "units": stage.n_features_in_}
+        return _print_json({**about, "likelihood": stage.likelihood_, "steps": stage.n_steps_, "final": last})
+    print(f"second stage of {name} on {X.shape[0]:,} codes ({stage.likelihood_}), {stage.n_steps_:,} steps")
+    print("  ".join(f"{k} {v:.4g}" for k, v in last.items()))
+    print(f"saved in {folder}; next: sparsevae sample {folder} --second-stage")
+
+
 @app.command()
 def sample(
     folder: Folder,
@@ -565,16 +606,21 @@ def sample(
     seed: Annotated[int, typer.Option(help="The same seed gives the same samples.")] = 0,
     noise: Annotated[bool, typer.Option("--noise", help="Draw x from p(x|z) instead of taking its mean.")] = False,
     second_stage: Annotated[
-        bool, typer.Option("--second-stage", help="Draw codes from the second stage, where there is one.")
+        bool, typer.Option("--second-stage", help="Draw codes from the second stage (see `sparsevae second-stage`).")
     ] = False,
     image_shape: Annotated[
-        str, typer.Option(metavar="H,W", help="Height and width of an image in a .png; by default a square.")
-    ] = "",
+        str | None,
+        typer.Option(metavar="H,W[,3]", help="Size of an image in a .png; by default the model's, else a grey square."),
+    ] = None,
 ) -> None:
     """Draw new rows: z from the prior, x from the decoder."""
     import numpy as np
 
     ending = _ending(out, ".npy", ".png")
+    try:
+        shape = None if image_shape is None else _parse(image_shape, tuple[int, ...])
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="'--image-shape'") from None
     est = _load(folder)
     rows = est.sample(n, seed=seed, noise=noise, second_stage=second_stage)
     if ending == ".npy":
@@ -582,30 +628,39 @@ def sample(
     else:
         from matplotlib.image import imsave
 
-        sheet = _sheet(rows, image_shape)
-        low, high = np.percentile(rows, (1, 99))  # one wild sample does not grey out the others
-        _write(out, lambda file: imsave(file, sheet, vmin=low, vmax=high, cmap="gray", format="png"))
+        sheet = _sheet(rows, _picture_shape(est, shape))
+        _write(out, lambda file: imsave(file, sheet, format="png"))
     print(f"{out}: {n} samples of {type(est).__name__}")
 
 
-def _sheet(rows: Any, image_shape: str) -> Any:
-    """Images side by side, as many down as across, lines between them, small ones enlarged to 64 pixels."""
+def _picture_shape(est: SparseCoder, given: tuple[int, ...] | None) -> tuple[int, ...]:
+    """(H, W) or (H, W, 3): as given, as the model has it, or a grey square."""
+    from sparsevae.plots import picture_shape
+
+    if shape := picture_shape(est, given):
+        return shape
+    side = math.isqrt(est.n_features_in_)
+    if est.image_shape is not None or side * side != est.n_features_in_:
+        what = f"images of shape {est.image_shape}" if est.image_shape else f"rows of {est.n_features_in_} values"
+        raise ValueError(f"{what} have no picture of their own: give --image-shape H,W or H,W,3, or a .npy.")
+    return side, side
+
+
+def _sheet(rows: Any, shape: tuple[int, ...]) -> Any:
+    """Images side by side, as many down as across, lines between them, small ones enlarged to 64 pixels; (H, W, 3)."""
     import numpy as np
 
-    n, width = rows.shape
-    side = math.isqrt(width)
-    high, wide = _parse(image_shape, tuple[int, int]) if image_shape else (side, side)
-    if high * wide != width:
-        raise ValueError(f"rows of {width} values are no images of {high} x {wide}: give --image-shape H,W, or a .npy.")
+    n = len(rows)
     across = math.ceil(math.sqrt(n))
     down = math.ceil(n / across)
-    cells = np.full((down * across, high, wide), rows.min())
-    cells[:n] = rows.reshape(n, high, wide)
-    zoom = max(1, 64 // max(high, wide))
+    low, high = np.percentile(rows, (1, 99))  # one wild sample does not grey out the others
+    cells = np.zeros((down * across, *shape[:2], 3))
+    cells[:n] = ((rows - low) / (high - low or 1)).clip(0, 1).reshape(n, *shape[:2], -1)
+    zoom = max(1, 64 // max(shape[:2]))
     cells = cells.repeat(zoom, axis=1).repeat(zoom, axis=2)
-    cells = np.pad(cells, ((0, 0), (1, 1), (1, 1)), constant_values=rows.max())
+    cells = np.pad(cells, ((0, 0), (1, 1), (1, 1), (0, 0)), constant_values=1)
     grid = cells.reshape(down, across, *cells.shape[1:]).swapaxes(1, 2)
-    return grid.reshape(down * cells.shape[1], across * cells.shape[2])
+    return grid.reshape(down * cells.shape[1], across * cells.shape[2], 3)
 
 
 @data_app.command("list")
@@ -617,13 +672,16 @@ def data_list(as_json: Json = False) -> None:
     if as_json:
         return _print_json({"data": [dataclasses.asdict(i) for i in found]})
     _print_table(
-        [
-            (i.name, f"{i.rows:,}", f"{i.rows_test:,}", f"{i.features:,}", "here" if i.available else "to fetch")
-            for i in found
-        ],
+        [(i.name, *_counts(i), f"{i.features:,}", "here" if i.available else "to fetch") for i in found],
         *("name", "train", "test", "features", "where"),
         right="train test features",
     )
+
+
+def _counts(i: Any) -> tuple[str, str]:
+    """Rows of both parts in words: a copy of a part of a set has fewer than the set."""
+    most = "up to " if i.at_most else ""
+    return f"{most}{i.rows:,}", f"{most}{i.rows_test:,}"
 
 
 @data_app.command("info")
@@ -634,7 +692,7 @@ def data_info(name: Annotated[str, typer.Argument(metavar="NAME")], as_json: Jso
     i = info(name)
     if as_json:
         return _print_json(dataclasses.asdict(i))
-    lines = [("about", i.about), ("rows", f"{i.rows:,} train, {i.rows_test:,} test"), ("features", f"{i.features:,}")]
+    lines = [("about", i.about), ("rows", "{} train, {} test".format(*_counts(i))), ("features", f"{i.features:,}")]
     options = "\n".join(f"{k}={v!r}" for k, v in i.options.items()) or "none"
     _print_table([*lines, ("source", i.source), ("options", options)])
 

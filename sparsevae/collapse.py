@@ -9,26 +9,23 @@ from __future__ import annotations
 
 import copy
 import warnings
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
-from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 from torch.distributions import Distribution, Independent, Normal
 
-from sparsevae.auditing import audit, measure
+from sparsevae.auditing import audit, check_coder, check_gain_rows, measure
 from sparsevae.distributions import normal
 from sparsevae.draw import Draw, PerRow, mix, row_keys
+from sparsevae.estimator import SparseCoder
 from sparsevae.history import History
 from sparsevae.model import LatentModel, Site, Trace
 from sparsevae.parameters import check_number
 from sparsevae.step import ACTIVE_VARIANCE
 from sparsevae.threads import inference
 from sparsevae.training import SparsityWarning
-
-if TYPE_CHECKING:
-    from sparsevae.estimator import SparseCoder
 
 __all__ = ["noise_experiment"]
 
@@ -106,17 +103,20 @@ def noise_experiment(
     History
         One row a stage: phase ("before", "degrade", "hold", "revive"), noise, gain, kl, var_mean, mean_variance.
     """
-    check_is_fitted(est)
+    check_coder("noise_experiment", est)
     check_number("start", start, "a number above 0", lambda v: v > 0)
     check_number("factor", factor, "a number above 1", lambda v: v > 1)
     for name, count in {"most": most, "epochs": epochs, "hold": hold, "revive": revive}.items():
         check_number(name, count, "an integer above 0", lambda v: v > 0, whole=True)
+    check_gain_rows(gain_rows)
+    n = est._n_features_out
+    if unit is not None:
+        check_number("unit", unit, f"an integer, a unit from 0 to {n - 1}", lambda j: 0 <= j < n, whole=True)
     if type(est.model_) is not LatentModel:
         raise TypeError(f"noise_experiment tells a plain VAE's story; {type(est).__name__} has one of its own.")
     found = audit(est, X, gain_rows=gain_rows)
     if unit is None:
         unit = int(np.where(found.active, found.kl, np.inf).argmin())
-    check_number("unit", unit, f"a unit from 0 to {found.n_components - 1}", lambda j: 0 <= j < found.n_components)
     if not found.active[unit]:
         raise ValueError(f"unit {unit} is inactive already; active are {np.flatnonzero(found.active).tolist()}.")
     copied = copy.deepcopy(est).set_params(training__verbose=0)

@@ -89,17 +89,21 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
     """What all estimators share. Learned attributes: `model_`, `scaling_`, `likelihood_`, `history_`."""
 
     n_components: Annotated[int, "Number of latent units J."] = field(default=64, kw_only=False)
-    hidden: Annotated[tuple[int, ...], "Hidden layer sizes of the encoder; the decoder mirrors them."] = (400,)
+    hidden: Annotated[
+        tuple[int, ...],
+        "Hidden layer sizes of the encoder; the decoder mirrors them. Networks asperti and mat ignore it.",
+    ] = (400,)
     network: Annotated[
         str, "dense; conv, any image: convolutions, then `hidden`; asperti, 28 x 28 (figure 7); mat, 32 x 32."
     ] = "dense"
     image_shape: Annotated[
-        tuple[int, ...] | None, "(H, W) or (H, W, C) of a row, for convolutions; None means a square grey image."
+        tuple[int, ...] | None,
+        "(H, W) or (H, W, C) of a row, for convolutions and pictures; None: a square grey image.",
     ] = None
     likelihood: Annotated[
         str, "bernoulli, gaussian (learned variance), fixed-gaussian, laplace, spike-slab or auto."
     ] = "auto"
-    variance_floor: Annotated[float, "Least variance of likelihood='gaussian', in scaled units."] = 0.03
+    variance_floor: Annotated[float, "Least variance of likelihood='gaussian' or 'spike-slab', in scaled units."] = 0.03
     variance: Annotated[float, "Variance of likelihood='fixed-gaussian' or 'laplace', in scaled units."] = 0.1
     scale: Annotated[str, "auto, standard, unit-norm or none; stored, and undone by inverse_transform."] = "auto"
     encoder: Annotated[nn.Module | None, "Your own network, (B, D) -> (B, any width); a linear head is added."] = None
@@ -538,9 +542,10 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
     def score_samples(self, X: Any, *, n_samples: int = 10) -> Array:
         """Per item, nats: the ELBO with hard draws and unit weights, a true lower bound on log p(x) in the mean.
 
-        Gaussian scores are densities in X's own units. Two settings are no bounds on log p(x), and
-        `score_meaning` says so: Bernoulli on grey values is a cross-entropy, and scale="unit-norm" scores the
-        normalised row at the stated variance floor. The noise of a row depends on (seed, row) alone.
+        Gaussian scores are densities in X's own units. Three settings are no bounds on log p(x), and
+        `score_meaning` says so: Bernoulli on grey values is a cross-entropy, scale="unit-norm" scores the normalised
+        row at the stated variance floor, and VAE(noise=False) has a joint density at the code. The noise of a row
+        depends on (seed, row) alone.
         """
         return self._bounds(X, n_samples).elbo.numpy()
 
@@ -626,7 +631,10 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         draw = self._fresh(seed)
         if second_stage:
             if not hasattr(self, "second_stage_"):
-                raise ValueError("this model has no second stage; fit one first: sparsevae.second_stage(est, X).")
+                raise ValueError(
+                    "this model has no second stage; fit one first: sparsevae.second_stage(est, X), or "
+                    "`sparsevae second-stage DIR --data D`."
+                )
             z = self.second_stage_.sample(n, seed=mix(seed, 9), noise=True)
             return self._decode(torch.from_numpy(z).to(self._device()), draw, noise)
         law = self.model_.prior.law(self.model_.encode)

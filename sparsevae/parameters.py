@@ -15,9 +15,11 @@ from collections.abc import Callable, Collection, Mapping
 from numbers import Integral, Real
 from typing import Any, NamedTuple, TypeVar, dataclass_transform
 
+import numpy as np
+
 from sparsevae import schedules
 
-__all__ = ["Parameter", "check_choice", "check_number", "decode", "documented", "encode", "parameters"]
+__all__ = ["Parameter", "check_choice", "check_number", "check_units", "decode", "documented", "encode", "parameters"]
 
 T = TypeVar("T")
 
@@ -64,6 +66,23 @@ def check_choice(name: str, value: Any, choices: Collection[str]) -> None:
     """Refuse what is not one of the names."""
     if not (isinstance(value, str) and value in choices):
         raise ValueError(f"{name} must be one of {', '.join(choices)}; got {value!r}.")
+
+
+def check_units(units: Any, n: int) -> np.ndarray[Any, Any]:
+    """The numbers of some of a code's n units, in the order given: from integers, or from a mask of n booleans."""
+    try:
+        which = np.asarray(units if hasattr(units, "__array__") or isinstance(units, str) else list(units))
+    except (TypeError, ValueError):  # no sequence at all, or a ragged one
+        which = np.zeros(())
+    if which.dtype == np.bool_ and which.shape == (n,):
+        return np.flatnonzero(which)
+    if which.shape == (0,):
+        return np.zeros(0, np.int64)  # a list of nothing has no type of its own
+    if which.ndim != 1 or which.dtype.kind not in "iu" or which.min() < 0 or which.max() >= n:
+        raise ValueError(
+            f"units must be a list of integers from 0 to {n - 1}, or a mask of {n} booleans; got {units!r}."
+        )
+    return which.astype(np.int64)
 
 
 _SCHEDULES = {

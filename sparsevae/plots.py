@@ -3,12 +3,14 @@
     v = plots.view(est, X, image_shape=(8, 8))
     plots.codes(v).savefig("codes.png")
 
-Rows are drawn as images where `image_shape` is given, as columns of a heat map otherwise. Blue is positive and
-orange negative in every picture. Figures are made without pyplot, so they need no display and leave no state.
+Rows are drawn as images where `image_shape` is given or the model has one, as columns of a heat map otherwise. Blue is
+positive and orange negative in every picture. Figures are made without pyplot, so they need no display and
+leave no state.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -158,11 +160,10 @@ class View:
 
 
 def view(est: SparseCoder, X: Any, *, image_shape: Sequence[int] | None = None, labels: Any = None) -> View:
-    """At most 2,000 evenly spaced rows of X, encoded and decoded."""
+    """At most 2,000 evenly spaced rows of X, encoded and decoded. `image_shape` is the model's own when not given."""
     checked = est._read(X, reset=False)
     n, d = checked.shape
-    if image_shape is not None and (len(image_shape) not in (2, 3) or int(np.prod(image_shape)) != d):
-        raise ValueError(f"image_shape must be (height, width) or (height, width, 3) of {d} values; got {image_shape}.")
+    shape = picture_shape(est, image_shape)
     if labels is not None and len(labels) != n:
         raise ValueError(f"labels must have one entry a row: {n} expected, got {len(labels)}.")
     index = np.linspace(0, n - 1, min(n, MAX_ROWS)).round().astype(int)
@@ -178,9 +179,23 @@ def view(est: SparseCoder, X: Any, *, image_shape: Sequence[int] | None = None, 
         codes=codes,
         decoded=est.inverse_transform(codes),
         labels=None if labels is None else np.asarray(labels)[index],
-        image_shape=None if image_shape is None else tuple(int(k) for k in image_shape),
+        image_shape=shape,
         names=[f"x{k}" for k in range(d)] if names is None else [str(name) for name in names],
     )
+
+
+def picture_shape(est: SparseCoder, given: Sequence[int] | None = None) -> tuple[int, ...] | None:
+    """(H, W) or (H, W, 3) of a row as a picture: as given, or as the model has it; None where it is none."""
+    shape = est.image_shape if given is None else given
+    if shape is None:
+        return None
+    size = tuple(int(k) for k in shape)
+    size = size[:2] if size[2:] == (1,) else size
+    drawable = len(size) in (2, 3) and size[2:] in ((), (3,)) and math.prod(size) == est.n_features_in_
+    if drawable or given is None:  # images of other channels are no mistake; they have no picture
+        return size if drawable else None
+    expected = f"(height, width) or (height, width, 3) of {est.n_features_in_} values"
+    raise ValueError(f"image_shape must be {expected}; got {tuple(given)}.")
 
 
 # -- the pictures -----------------------------------------------------------------------------------------------

@@ -22,6 +22,7 @@ SCORES = {
     "bound": "a lower bound on log p(x): hard draws, unit weights",
     "cross-entropy": "a cross-entropy of grey values, not a bound on log p(x)",
     "normalised-row density": "a density of the normalised row, not a bound on log p(x)",
+    "joint density at the code": "log p(x, z) at the code of an autoencoder without noise, not a bound on log p(x)",
 }
 
 
@@ -62,7 +63,8 @@ def report(
     path : str or Path
         The file to write, whole or not at all.
     image_shape : (height, width) or (height, width, 3)
-        Draws rows as images; without it they are columns of a heat map, with the feature names that `fit` saw.
+        Draws rows as images; the model's own where it has one. Without either they are columns of a heat map, with the
+        feature names that `fit` saw.
     labels : one entry a row
         Known classes, to name items and to say what a unit goes along with. The model never sees them.
     title : str

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from numbers import Integral
 from typing import Annotated, Any
 
+import numpy as np
 import torch
 from sklearn.base import BaseEstimator
 
@@ -89,7 +90,8 @@ class Training(BaseEstimator):
         if not isinstance(self.verbose, bool):
             numbers("verbose", "an integer, 0 or above", lambda v: v >= 0, whole=True)
         for name in ("restart_optimizer", "binarise", "tf32", "resume", "compile"):
-            if getattr(self, name) not in (True, False, getattr(type(self), name)):
+            value = getattr(self, name)
+            if not (isinstance(value, (bool, np.bool_)) or (value is None and getattr(type(self), name) is None)):
                 raise ValueError(f"training.{name} must be True or False, got {getattr(self, name)!r}.")
         for name, kind in (("device", str), ("folder", (str, os.PathLike, type(None)))):
             if not isinstance(getattr(self, name), kind):

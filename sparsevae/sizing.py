@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import warnings
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from sklearn.base import clone
 
-from sparsevae.auditing import Audit, audit
+from sparsevae.auditing import Audit, audit, check_gain_rows
+from sparsevae.estimator import SparseCoder
 from sparsevae.history import History
 from sparsevae.parameters import check_number
 from sparsevae.training import SparsityWarning
-
-if TYPE_CHECKING:
-    from sparsevae.estimator import SparseCoder
 
 __all__ = ["SuggestedSize", "suggest_size"]
 
@@ -37,8 +36,9 @@ def suggest_size(
 ) -> SuggestedSize:
     """Fit codes of growing size until inactive units appear; the active ones then say how large the code should be.
 
-    Each size is a whole fit of its own, with the estimator's settings. Where no unit is inactive even at the largest
-    size, or the code has collapsed, `audit.verdict` says so.
+    Each size is a whole fit of its own, with the estimator's settings; where these name a run folder, the run of J
+    units has its sub-folder `units-J`. Where no unit is inactive even at the largest size, or the code has collapsed,
+    `audit.verdict` says so.
 
     Parameters
     ----------
@@ -66,12 +66,20 @@ def suggest_size(
     check_number("factor", factor, "a number above 1", lambda v: v > 1)
     if start > most:
         raise ValueError(f"start must not exceed most, got {start} and {most}.")
-    recipe = est() if isinstance(est, type) else est
+    check_gain_rows(gain_rows)
+    recipe: Any = est() if isinstance(est, type) and issubclass(est, SparseCoder) else est
+    if not isinstance(recipe, SparseCoder):
+        came = f"the class {est.__name__}" if isinstance(est, type) else f"a {type(est).__name__}"
+        raise TypeError(f"suggest_size needs an estimator of sparsevae or its class, such as VAE; got {came}.")
+    folder = recipe._training().folder
     table, size = History(), int(start)
     while True:
+        fitted = clone(recipe).set_params(n_components=size)
+        if folder is not None:  # a folder holds one run
+            fitted.set_params(training__folder=os.path.join(folder, f"units-{size}"))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", SparsityWarning)  # that all units are active is why we go on
-            fitted = clone(recipe).set_params(n_components=size).fit(X)
+            fitted.fit(X)
         found = audit(fitted, X, gain_rows=gain_rows)
         table.append({"n_components": size, "n_active": found.n_active, "verdict": found.verdict})
         if found.inactive_share or size >= most:

@@ -23,22 +23,22 @@ __all__ = ["TC_ESTIMATORS", "Capacity", "aggregate_sparsity", "mmd", "total_corr
 
 
 class Capacity(nn.Module):
-    """|mean over the batch of KL - C|, as `capacity` (Burgess et al., 2018), and the KL itself to look at, as `kl_z`.
+    """|mean over the batch of KL - C|, as `capacity_gap` (Burgess et al., 2018), and the KL to look at, as `kl_z`.
 
-    The absolute value is of the batch mean, not the mean of absolute values. C is the knob `capacity_nats`.
+    The absolute value is of the batch mean, not the mean of absolute values. C is the knob `capacity`.
     """
 
-    knobs: ClassVar[tuple[str, ...]] = ("capacity_nats",)
-    capacity_nats: Tensor
+    knobs: ClassVar[tuple[str, ...]] = ("capacity",)
+    capacity: Tensor
 
     def __init__(self, nats: float) -> None:
         super().__init__()
-        self.register_buffer("capacity_nats", torch.tensor(float(nats)), persistent=False)
+        self.register_buffer("capacity", torch.tensor(float(nats)), persistent=False)
 
     def forward(self, trace: Trace) -> dict[str, Tensor]:
         terms = kl(trace)
         total = torch.stack([v.mean(-1) for v in terms.values()]).sum(0)
-        return terms | {"capacity": (total - self.capacity_nats).abs().unsqueeze(-1)}
+        return terms | {"capacity_gap": (total - self.capacity).abs().unsqueeze(-1)}
 
 
 def weighted(n_rows: int, batch: int, like: Tensor) -> Tensor:

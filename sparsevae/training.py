@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from sparsevae.checkpoint import RunFolder, State
 from sparsevae.draw import mix
+from sparsevae.families import SpikeSlabPosterior
 from sparsevae.history import History
 from sparsevae.model import LatentModel
 from sparsevae.objectives import Objective
@@ -234,27 +235,28 @@ def _roll_back(run: Run, good: State, term: str, progress: Progress) -> State:
 
 
 def _warn_about_sparsity(history: History, model: LatentModel) -> None:
+    """Tell of codes that are empty, nearly collapsed or full, with remedies that this kind of model has."""
     if not history:
         return
-    active, n = history[-1]["active_units"], model.prior.n_components
-    if history[-1]["nonzeros"] == 0:
-        warnings.warn(
-            "every code is zero: no unit is more likely on than off for any row. Try kl_warmup=0.5, more steps, a "
-            "larger alpha, or a variance_floor well below the variance of the scaled data.",
-            SparsityWarning,
-            stacklevel=5,  # the user's call of fit
-        )
-    elif active < 0.05 * n:
-        warnings.warn(
-            f"only {active:g} of {n} units differ between rows: the code has nearly collapsed. Try "
-            "kl_warmup=0.2, free_bits=0.05, a smaller beta, more steps, or data with scale='auto'.",
-            SparsityWarning,
-            stacklevel=5,  # the user's call of fit
-        )
-    elif active == n:
-        warnings.warn(
-            f"all {n} units are active: the code may be too small to be sparse. Try a larger n_components or a "
-            "smaller alpha (a larger beta for a VAE).",
-            SparsityWarning,
-            stacklevel=5,  # the user's call of fit
-        )
+    last, n = history[-1], model.prior.n_components
+    if isinstance(model.posterior, SpikeSlabPosterior):
+        more, less = "a larger alpha", "a smaller alpha"
+    elif "capacity_gap" in last:
+        more, less = "a larger capacity", "a smaller capacity"
+    else:
+        more, less = "a smaller weight of the KL", "a larger weight of the KL"
+    # a forgiving likelihood lets no code pay
+    sharper = [f"a {name} well below the variance of the scaled data" for name in model.likelihood.describe()]
+    if last["nonzeros"] == 0:
+        found = "every code is zero: no unit is more likely on than off for any row"
+        remedies = ["kl_warmup=0.5", "more steps", more, *sharper]
+    elif last["active_units"] < 0.05 * n:
+        found = f"only {last['active_units']:g} of {n} units differ between rows: the code has nearly collapsed"
+        remedies = ["kl_warmup=0.2", "more steps", more, *sharper, "data with scale='auto'"]
+    elif last["active_units"] == n and model.posterior.density:  # without noise no unit is pruned, whatever the size
+        found = f"all {n} units are active: the code may be too small to be sparse"
+        remedies = ["a larger n_components", less]
+    else:
+        return
+    tips = f"{', '.join(remedies[:-1])} or {remedies[-1]}"
+    warnings.warn(f"{found}. Try {tips}.", SparsityWarning, stacklevel=5)  # the user's call of fit

@@ -14,16 +14,18 @@ import numpy as np
 import scipy.sparse
 from torch import Tensor
 
+from sparsevae.auditing import check_coder
 from sparsevae.estimator import SparseCoder
-from sparsevae.parameters import check_choice, check_number
+from sparsevae.parameters import check_choice, check_number, check_units
 
 __all__ = ["MODES", "ActivationMatrix", "Edits", "Interpolation", "Traversal"]
 __all__ += ["activation_matrix", "edits", "interpolate", "traverse"]
 
 Array = np.ndarray[Any, Any]
 
-VALUES = np.linspace(-2.0, 2.0, 9, dtype=np.float32)  # in standard deviations of an N(0, 1) slab; its middle is off
-STRONG = 1.0  # a dense unit is never off: beyond one standard deviation of its prior it counts as on
+# Two deviations either way of a prior or slab N(0, 1); a learned slab (PseudoVSC's) may lie elsewhere. 0 is off.
+VALUES = np.linspace(-2.0, 2.0, 9, dtype=np.float32)
+STRONG = 1.0  # a dense unit is never off: beyond this, the deviation of N(0, 1), it counts as on
 
 
 class Traversal(NamedTuple):
@@ -66,8 +68,9 @@ def traverse(
     Parameters
     ----------
     x : one row, (D,) or (1, D), in any form that `transform` takes.
-    units : those to change, (U,); the item's active ones, largest first, when not given.
-    values : what to set them to, (V,); -2 to 2 in steps of a half when not given. 0 is off.
+    units : those to change, (U,), or a mask, (J,); the item's active ones, largest first, when not given.
+    values : what to set them to, (V,); -2 to 2 in steps of a half when not given, two standard deviations of a prior or
+        slab N(0, 1). 0 is off where codes are sparse.
 
     Examples
     --------
@@ -78,7 +81,7 @@ def traverse(
     >>> traverse(est, X[0], units=[3, 1], values=[-1, 0, 1]).images.shape
     (2, 3, 64)
     """
-    code = _code(est, x)
+    code = _code("traverse", est, x)
     which, at = _units(units, code), _values(values)
     codes = set_units(code, which, at)
     return Traversal(which, at, _decode(est, codes.reshape(-1, len(code))).reshape(len(which), len(at), -1))
@@ -90,7 +93,7 @@ def edits(est: SparseCoder, a: Any, b: Any) -> Edits:
     Between two similar items a sparse difference is short, and its largest elements tend to mean something: sleeves
     put on a T-shirt, and nothing else changed.
     """
-    start, end = _code(est, a), _code(est, b)
+    start, end = _code("edits", est, a), _code("edits", est, b)
     change = end - start
     units = np.flatnonzero(start != end)
     units = units[np.argsort(-np.abs(change[units]), kind="stable")]
@@ -112,16 +115,18 @@ def interpolate(est: SparseCoder, a: Any, b: Any, *, steps: int = 8, mode: str =
 
     Dense codes only move: their "discrete" walk stays where it starts.
     """
-    codes, labels = walk(_code(est, a), _code(est, b), steps, mode)
+    codes, labels = walk(_code("interpolate", est, a), _code("interpolate", est, b), steps, mode)
     return Interpolation(codes, _decode(est, codes), labels)
 
 
 def activation_matrix(est: SparseCoder, X: Any, y: Any) -> ActivationMatrix:
     """Share of each class's rows in which each unit is on (UAI, figure 6).
 
-    A unit is on where the code is not zero. A unit of a dense code never is off: it counts as on beyond one standard
-    deviation of its prior, |z| > 1, so that a unit that says nothing has a share of 0.
+    A unit is on where the code is not zero. A unit of a dense code never is off: it counts as on where |z| > 1, so that
+    a unit that says nothing has a share of 0. That is one standard deviation of a standard normal prior; MAT's prior
+    is narrower, and its units pass 1 more rarely.
     """
+    check_coder("activation_matrix", est)
     Z = est.transform(X)
     return class_shares(Z if scipy.sparse.issparse(Z) else np.asarray(Z), y, sparse=est._sparse())
 
@@ -191,21 +196,37 @@ def walk(start: Array, end: Array, steps: int, mode: str) -> tuple[Array, tuple[
 
 def class_shares(Z: Any, y: Any, *, sparse: bool) -> ActivationMatrix:
     """`activation_matrix` of codes, an array or CSR matrix (N, J)."""
-    y = np.asarray(y)
+    given, y = y, np.asarray(y)
     if y.shape != (Z.shape[0],):
-        raise ValueError(f"y must have one label a row, shape ({Z.shape[0]},); got shape {y.shape}.")
-    classes, which = np.unique(y, return_inverse=True)
+        came = "None" if given is None else f"shape {y.shape}"
+        raise ValueError(f"y must have one label a row, shape ({Z.shape[0]},); got {came}.")
+    if missing := sum(_is_missing(label) for label in y.tolist()):
+        raise ValueError(f"y must have a label for every row; {missing} of {len(y)} are missing (None or NaN).")
+    try:
+        classes, which = np.unique(y, return_inverse=True)
+    except TypeError:
+        kinds = sorted({type(label).__name__ for label in y.tolist()})
+        raise ValueError(f"y must have labels of one kind, which can be sorted; got {', '.join(kinds)}.") from None
     members = scipy.sparse.csr_matrix((np.ones(len(y)), (which, np.arange(len(y)))), (len(classes), len(y)))
     on = scipy.sparse.csr_matrix(Z != 0 if sparse else np.abs(Z) > STRONG, dtype=np.float64)
     counts: Array = (members @ on).toarray()
     return ActivationMatrix(classes, counts / np.bincount(which)[:, None])
 
 
+def _is_missing(label: Any) -> bool:
+    """None, NaN or a table's mark of a missing value: what is not equal to itself, or will not say."""
+    try:
+        return label is None or bool(label != label)
+    except TypeError:
+        return True
+
+
 # -- from rows to codes and back --------------------------------------------------------------------------------
 
 
-def _code(est: SparseCoder, x: Any) -> Array:
+def _code(caller: str, est: SparseCoder, x: Any) -> Array:
     """The code of one row, (J,)."""
+    check_coder(caller, est)
     if getattr(x, "ndim", 2) == 1:
         x = x[None] if isinstance(x, Tensor) else np.asarray(x)[None]
     Z: Any = est.transform(x)
@@ -225,9 +246,9 @@ def _units(units: Sequence[int] | None, code: Array) -> Array:
         if not (code != 0).any():
             raise ValueError("no unit is on in this row's code; say which units to traverse, such as units=[0, 1].")
         return active(code)
-    which = np.asarray(units)
-    if which.ndim != 1 or not len(which) or which.dtype.kind not in "iu" or which.min() < 0 or which.max() >= len(code):
-        raise ValueError(f"units must be a list of integers from 0 to {len(code) - 1}, got {units!r}.")
+    which = check_units(units, len(code))
+    if not len(which):
+        raise ValueError(f"units must be a list of integers from 0 to {len(code) - 1}, one at least; got none.")
     return which
 
 

@@ -13,17 +13,19 @@ Asperti's other two remedies, epitomic VAEs and decoders with skip connections, 
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
-from sklearn.utils.validation import check_is_fitted
 
+from sparsevae.auditing import check_coder
 from sparsevae.draw import Draw, PerRow, mix, row_keys
 from sparsevae.estimator import SparseCoder
 from sparsevae.models.vae import VAE
 from sparsevae.parameters import check_number
 from sparsevae.settings import Training
 from sparsevae.threads import inference
+from sparsevae.training import SparsityWarning
 
 __all__ = ["draw_codes", "second_stage"]
 
@@ -74,24 +76,36 @@ def second_stage(
     """
     codes = draw_codes(est, X, n_draws)
     likelihood = _law(codes)
-    if training is None:
-        own = est._training()
-        training = Training(learning_rate=1e-3, kl_warmup=0.2, seed=own.seed, device=own.device, verbose=own.verbose)
     stage = VAE(
         min(16, codes.shape[1]) if n_components is None else n_components,
         hidden=hidden,
         likelihood=likelihood,
         variance_floor=variance_floor,
         scale="standard" if likelihood == "gaussian" else "none",  # exact zeros stay where they are
-        training=training,
+        training=settings(est) if training is None else training,
     )
-    est.second_stage_ = stage.fit(codes)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SparsityWarning)  # of u, whose size and use are no claim about the model
+        est.second_stage_ = stage.fit(codes)
     return stage
+
+
+def settings(est: SparseCoder, **changes: Any) -> Training:
+    """How a second stage is trained unless told otherwise: the first stage's seed and machine, a gentler rate."""
+    own = est._training()
+    usual: dict[str, Any] = {
+        "learning_rate": 1e-3,
+        "kl_warmup": 0.2,
+        "seed": own.seed,
+        "device": own.device,
+        "verbose": own.verbose,
+    }
+    return Training(**(usual | changes))
 
 
 def draw_codes(est: SparseCoder, X: Any, n_draws: int = 1) -> Array:
     """Hard draws from q(z|x), (n_draws N, J): a row's own depend on neither its place nor its neighbours."""
-    check_is_fitted(est)
+    check_coder("second_stage", est)
     check_number("n_draws", n_draws, "an integer above 0", lambda n: n > 0, whole=True)
     X = est._read(X, reset=False)
     seed, codes = est._training().seed, []

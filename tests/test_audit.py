@@ -7,12 +7,15 @@ import json
 import math
 import warnings
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.sparse
 import torch
+from sklearn.decomposition import PCA
 from torch import Tensor, nn
 from torch.distributions import Bernoulli, Independent, Normal
 
@@ -218,6 +221,15 @@ def test_two_of_three_definitions_make_a_unit_active(var_mean: float, kl: float,
     assert found.active.tolist() == [active]
 
 
+def test_the_words_promise_no_more_than_the_numbers_say() -> None:
+    assert "prune() removes units that the bound does not miss" in made(5, 10).words
+    assert "loss" not in made(3, 3).words
+    costly = Audit(**{**vars(made(3, 3)), "gain": np.array([2.0, 0.5, 2.0])})  # varies, has a KL above its gain
+    assert costly.active.all()
+    assert costly.words.startswith("too small: 3 of 3 units are active, 1 of them at a loss (gain not above KL); ")
+    assert "every unit is used" not in costly.words
+
+
 def test_an_audit_prints_every_unit_and_becomes_json(planted: Any, planted_rows: Any) -> None:
     found = audit(planted, planted_rows)
     lines = str(found).splitlines()
@@ -342,7 +354,8 @@ def test_images_keep_their_shape_on_the_way_to_the_callables() -> None:
         ({"X": np.ones((3, 3)), "encode": linear_encode}, "both callables"),
         ({"X": np.ones((3, 3)), "encode": lambda x: x, "decode": lambda z: z}, "pair \\(mean, variance\\)"),
         ({"X": np.ones((3, 3)), "encode": lambda x: (x, x[:, :1]), "decode": lambda z: z}, r"\(3, 3\) and \(3, 1\)"),
-        ({"X": np.ones((3, 3)), "encode": linear_encode, "decode": lambda z: z}, r"like x, \(3, 3\); got \(3, 2\)"),
+        ({"X": np.ones((3, 3)), "encode": linear_encode, "decode": lambda z: z}, r"\(3, 3\); got a Tensor .* \(3, 2\)"),
+        ({"X": np.ones((3, 3)), "encode": 3, "decode": lambda z: z}, "both callables"),
     ],
 )
 def test_wrong_callables_are_told_what_is_expected(arguments: dict[str, Any], says: str) -> None:
@@ -357,8 +370,166 @@ def test_settings_that_cannot_work_are_refused(planted: Any, planted_rows: Any) 
         audit(encode=linear_encode, decode=lambda z: z, X=planted_rows, variance=0)
     with pytest.raises(ValueError, match="gain_rows must be an integer above 0"):
         audit(planted, planted_rows, gain_rows=0)
-    with pytest.raises(ValueError, match="got none"):
-        audit(encode=linear_encode, decode=lambda z: z @ W.T, X=np.ones((0, 3)))
+    for seed in ("a", 1.5, True):
+        with pytest.raises(ValueError, match="seed must be an integer"):
+            audit(planted, planted_rows, seed=seed)
+    for given in ({"decode": linear_encode}, {"variance": 1.0}, {"prior": Normal(0.0, 1.0)}):
+        with pytest.raises(TypeError, match=f"not both: {next(iter(given))} came beside an estimator"):
+            audit(planted, planted_rows, **given)
+
+
+@pytest.mark.parametrize("n", [0, 1])
+def test_fewer_than_two_rows_are_refused(n: int, planted: Any, planted_rows: Any) -> None:
+    with pytest.raises(ValueError, match=f"two rows at least; got {n}"):
+        audit(encode=linear_encode, decode=lambda z: z @ W.T, X=np.ones((n, 3)))
+    with pytest.raises(ValueError, match="two rows at least; got 1" if n else "0 sample"):
+        audit(planted, planted_rows[:n])
+
+
+@pytest.mark.parametrize("est", [PCA(), sv.VAE, np.ones((5, 3))])
+def test_what_is_no_estimator_of_ours_is_refused(est: Any, planted_rows: Any) -> None:
+    for function in (audit, noise_experiment):
+        with pytest.raises(TypeError, match=r"needs a fitted estimator of sparsevae, such as VAE\(\)\.fit\(X\); got"):
+            function(est, planted_rows)
+    with pytest.raises(TypeError, match=r"got a PCA\. For other models: audit\(encode="):
+        audit(PCA(), planted_rows)
+    with pytest.raises(ValueError, match="not fitted"):
+        audit(sv.VAE(), planted_rows)
+
+
+# -- what other people's callables may give ------------------------------------------------------------------------
+
+ROWS = torch.randn(700, 3, generator=torch.Generator().manual_seed(4))  # two blocks
+
+
+def foreign(**changes: Any) -> Audit:
+    return audit(**{"encode": linear_encode, "decode": lambda z: z @ W.T, "X": ROWS} | changes)
+
+
+def spoilt(values: Tensor, by: float) -> Tensor:
+    """One value of a later block is not what it should be."""
+    return torch.where(torch.arange(len(values))[:, None] == 100, by, values) if len(values) < 512 else values
+
+
+@pytest.mark.parametrize(
+    ("encode", "error", "says"),
+    [
+        (lambda x: (x[:, :2], torch.full((len(x), 2), -3.0)), ValueError, r"got -3 to -3: did you return log-var.*exp"),
+        (lambda x: (x[:, :2], torch.zeros(len(x), 2)), ValueError, "encode must return variances above 0, got 0 to 0"),
+        (lambda x: (spoilt(x[:, :2], math.nan), torch.ones(len(x), 2)), ValueError, "encode .* finite means, got NaN"),
+        (
+            lambda x: (x[:, :2], spoilt(torch.ones(len(x), 2), math.inf)),
+            ValueError,
+            "encode .* variances, got infinite",
+        ),
+        (lambda x: Normal(spoilt(x[:, :2], 1e30), 1.0), ValueError, "encode .* finite KL to the prior, got infinite"),
+        (lambda x: (x[:5, :2], torch.ones(5, 2)), TypeError, r"here \(512, J\); got tensors of shapes \(5, 2\) and"),
+        (lambda x: (x[:, :2, None], torch.ones(len(x), 2, 1)), TypeError, r"shapes \(512, 2, 1\) and \(512, 2, 1\)"),
+        (lambda x: Normal(x[:, :2, None], 1.0), TypeError, r"got a Normal of shape \(512, 2, 1\)"),
+        (lambda x: Normal(x[0, :2], 1.0), TypeError, r"got a Normal of shape \(2,\)"),
+        (lambda x: (x, x, x), TypeError, "got a tuple of Tensor, Tensor, Tensor"),
+        (lambda x: (x.numpy(), x.numpy()), TypeError, "got a tuple of ndarray, ndarray"),
+    ],
+)
+def test_a_posterior_that_cannot_be_is_refused_by_name(encode: Any, error: Any, says: str) -> None:
+    with pytest.raises(error, match=says):
+        foreign(encode=encode)
+
+
+@pytest.mark.parametrize(
+    ("decode", "error", "says"),
+    [
+        (lambda z: spoilt(z @ W.T, math.nan), ValueError, "decode must return finite reconstructions, got NaN"),
+        (lambda z: Normal(spoilt(z @ W.T, 1e30), 1.0), ValueError, "decode .* finite log-density at x, got infinite"),
+        (lambda z: Normal((z @ W.T)[:, :1], 1.0), TypeError, r"\(512, 3\); got a Normal of shape \(512, 1\)"),
+        (lambda z: (z @ W.T)[:5], TypeError, r"\(512, 3\); got a Tensor of shape \(5, 3\)"),
+        (lambda z: (z @ W.T).numpy(), TypeError, r"\(512, 3\); got a ndarray"),
+        (lambda z: Bernoulli(logits=z @ W.T), ValueError, "a Bernoulli, which does not describe X: .* binarise"),
+        (lambda z: Independent(Bernoulli(logits=z @ W.T), 1), ValueError, "a Bernoulli, which does not describe X"),
+    ],
+)
+def test_a_decoder_that_cannot_be_is_refused_by_name(decode: Any, error: Any, says: str) -> None:
+    with pytest.raises(error, match=says):
+        foreign(decode=decode)
+
+
+def test_grey_values_have_a_cross_entropy_when_a_bernoulli_is_told_to_take_them() -> None:
+    grey = {"X": ROWS.sigmoid(), "decode": lambda z: Bernoulli(logits=z @ W.T, validate_args=False)}
+    assert np.isfinite(foreign(**grey).gain).all()
+
+
+@pytest.mark.parametrize("shape", [(3,), (1,), (512, 2), (2, 1)])
+def test_a_prior_of_another_width_is_refused(shape: tuple[int, ...]) -> None:
+    prior = Normal(torch.zeros(shape), 1.0)
+    with pytest.raises(ValueError, match=r"encode gives 2 units, so the prior must have shape \(2,\), or \(\)"):
+        foreign(prior=prior)
+    with pytest.raises(TypeError, match="prior must be a torch Distribution, got a function"):
+        foreign(prior=lambda x: prior)
+
+
+@pytest.mark.parametrize("prior", [Normal(0.0, 1.0), Normal(torch.zeros(2), 1.0), Normal(torch.zeros(1, 2), 1.0)])
+def test_a_prior_may_be_one_law_for_all_units_or_one_for_each(prior: Any) -> None:
+    assert np.array_equal(foreign(prior=prior).kl, foreign().kl)
+
+
+def test_images_come_back_in_their_own_shape_or_flat_and_in_no_other_order() -> None:
+    x = torch.rand(20, 2, 4, 5, generator=torch.Generator().manual_seed(3))
+    whole = torch.randn(2, 40, generator=torch.Generator().manual_seed(5))
+
+    def gains(decode: Any) -> Any:
+        return audit(encode=lambda x: (x.flatten(1)[:, :2], torch.ones(len(x), 2)), decode=decode, X=x).gain
+
+    flat = gains(lambda z: z @ whole)
+    assert flat.all()
+    assert np.array_equal(gains(lambda z: (z @ whole).reshape(-1, 2, 4, 5)), flat)
+    assert np.allclose(gains(lambda z: Normal((z @ whole).reshape(-1, 2, 4, 5), 1.0)), flat, atol=1e-4)
+    for shape in ((4, 5, 2), (2, 20), (1, 40)):
+        for law in (lambda m: m, lambda m: Normal(m, 1.0)):
+            with pytest.raises(TypeError) as refused:
+                gains(lambda z, shape=shape, law=law: law((z @ whole).reshape(-1, *shape)))
+            assert "(20, 2, 4, 5) or flat, (20, 40); got" in str(refused.value)
+            assert str((20, *shape)) in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        lambda x: pd.DataFrame(x),
+        lambda x: scipy.sparse.csr_matrix(x),
+        lambda x: scipy.sparse.coo_array(x),
+        lambda x: x.tolist(),
+        lambda x: x[::-1][::-1],
+        lambda x: torch.from_numpy(x),
+    ],
+)
+def test_rows_for_callables_come_in_many_forms(form: Any) -> None:
+    plain, found = foreign(X=ROWS), foreign(X=form(ROWS.numpy()))
+    assert np.array_equal(found.kl, plain.kl)
+    assert np.array_equal(found.gain, plain.gain)
+
+
+@pytest.mark.parametrize(
+    ("X", "error", "says"),
+    [
+        (np.array([["a", "b"]] * 3), TypeError, "got a ndarray with values of type <U1"),
+        (np.array([[1.0, None]] * 3), TypeError, "got a ndarray with values of type object"),
+        (pd.DataFrame({"a": [1, 2], "b": ["x", "y"]}), TypeError, "got a DataFrame with values of type object"),
+        ([[1.0, 2.0], [3.0]], TypeError, "got a list"),
+        ("rows.npy", TypeError, "got the path 'rows.npy'. Read the file first"),
+        (Path("rows.npy"), TypeError, "Read the file first"),
+        (5, ValueError, r"got shape \(\)"),
+        (np.ones(5), ValueError, r"got shape \(5,\)"),
+        (np.ones((5, 0)), ValueError, r"got shape \(5, 0\)"),
+        (np.array([[1.0, math.nan, 0.0]] * 3), ValueError, "X contains NaN"),
+        (np.array([[1.0, 1e300, 0.0]] * 3), ValueError, "beyond float32"),
+        (scipy.sparse.csr_matrix(np.array([[1.0, math.nan, 0.0]] * 3)), ValueError, "X contains NaN"),
+        (torch.ones(5, 3).to_sparse(), TypeError, "sparse_coo tensor"),
+        (torch.ones(5, 3, dtype=torch.complex64), TypeError, "Make it real"),
+    ],
+)
+def test_rows_that_are_none_are_refused_in_one_sentence(X: Any, error: Any, says: str) -> None:
+    with pytest.raises(error, match=says):
+        foreign(X=X)
 
 
 # -- figure 14, and the right size -----------------------------------------------------------------------------------
@@ -396,8 +567,11 @@ def test_the_experiment_refuses_what_it_cannot_show(planted: Any, planted_rows: 
     dead = int(np.flatnonzero(~audit(planted, planted_rows).active)[0])
     with pytest.raises(ValueError, match=f"unit {dead} is inactive already"):
         noise_experiment(planted, planted_rows, dead)
-    with pytest.raises(ValueError, match="a unit from 0 to 5"):
-        noise_experiment(planted, planted_rows, 6)
+    for unit in (6, -1, 1.5, True, [1], "1"):
+        with pytest.raises(ValueError, match="unit must be an integer, a unit from 0 to 5"):
+            noise_experiment(planted, planted_rows, unit)
+    with pytest.raises(ValueError, match="gain_rows must be an integer above 0"):
+        noise_experiment(planted, planted_rows, gain_rows=0)
     with pytest.raises(ValueError, match="factor must be a number above 1"):
         noise_experiment(planted, planted_rows, factor=1.0)
     sparse = sv.VSC(3, **PLANTED | {"training": sv.Training(steps=200, verbose=0)}).fit(planted_rows)
@@ -421,3 +595,24 @@ def test_the_search_for_a_size_ends_at_the_largest(planted_rows: Any) -> None:
     assert (found.size, found.audit.verdict) == (2, "too small")
     with pytest.raises(ValueError, match="start must not exceed most"):
         suggest_size(sv.VAE, planted_rows, start=8, most=4)
+
+
+def test_the_search_for_a_size_refuses_what_cannot_work_before_it_trains(
+    planted_rows: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sv.SparseCoder, "fit", lambda *_: pytest.fail("it trained"))
+    with pytest.raises(ValueError, match="gain_rows must be an integer above 0, or None, got 0"):
+        suggest_size(sv.VAE, planted_rows, gain_rows=0)
+    for est, came in ((PCA(), "a PCA"), (PCA, "the class PCA"), (None, "a NoneType")):
+        with pytest.raises(TypeError, match=f"needs an estimator of sparsevae or its class, such as VAE; got {came}"):
+            suggest_size(est, planted_rows)
+
+
+def test_every_size_has_a_run_folder_of_its_own(planted_rows: Any, tmp_path: Path) -> None:
+    training = sv.Training(steps=20, folder=str(tmp_path), verbose=0)
+    est = sv.VAE(**PLANTED | {"training": training})
+    suggest_size(est, planted_rows, start=1, most=1)
+    suggest_size(est.set_params(training__resume=True), planted_rows, start=1, most=1)  # goes on where it ended
+    assert [p.name for p in tmp_path.iterdir()] == ["units-1"]
+    assert (tmp_path / "units-1" / "checkpoint.safetensors").exists()
+    assert est.training.folder == str(tmp_path)

@@ -22,7 +22,7 @@ import torch
 from torch import nn
 
 import sparsevae as sv
-from sparsevae import cli, models
+from sparsevae import cli, models, plots
 from sparsevae.auditing import audit
 from sparsevae.checkpoint import RunFolder
 from sparsevae.parameters import Parameter, documented, parameters
@@ -289,6 +289,89 @@ def test_samples_are_the_estimators_and_a_picture(folders: dict[str, Path], tmp_
     assert imread(tmp_path / "w.png").shape[:2] == (2 * (16 + 2), 3 * (64 + 2))
 
 
+def test_a_colour_model_s_samples_are_colour_pictures(tmp_path: Path, run: Any) -> None:
+    """image_shape is the model's own or the flag's: four pixels a value, in its place and colour."""
+    from matplotlib.image import imread
+
+    rows = np.random.default_rng(0).random((30, 16 * 8 * 3)).astype(np.float32)
+    quick = sv.Training(steps=20, learning_rate=1e-2, verbose=0)
+    for shape, words in (((16, 8, 3), []), (None, ["--image-shape", "16,8,3"])):
+        est = sv.VAE(2, hidden=(8,), image_shape=shape, training=quick).fit(rows)
+        assert plots.view(est, rows).image_shape == shape
+        est.save(tmp_path / "model")
+        assert run("sample", tmp_path / "model", "-n", 1, "-o", tmp_path / "c.png", *words).code == 0
+        picture = imread(tmp_path / "c.png")[..., :3]
+        assert picture.shape == (66, 34, 3)
+        drawn = est.sample(1)
+        low, high = np.percentile(drawn, (1, 99))
+        expected = ((drawn - low) / (high - low)).clip(0, 1).reshape(16, 8, 3)
+        for part in np.split(picture[1:-1, 1:-1].reshape(16, 4, 8, 4, 3), 4, axis=1):
+            np.testing.assert_allclose(part[:, 0].mean(2), expected, atol=1 / 255)
+    refused = run("sample", tmp_path / "model", "-o", tmp_path / "d.png")
+    assert (refused.code, "rows of 384 values have no picture" in refused.err) == (1, True)
+    assert run("sample", tmp_path / "model", "-o", tmp_path / "d.png", "--image-shape", "16,x").code == 2
+
+
+def test_which_shapes_have_a_picture() -> None:
+    """Grey and colour; one channel is grey, other numbers of channels have none unless a shape is given."""
+    rows = np.random.default_rng(0).random((10, 64)).astype(np.float32)
+    quick = sv.Training(steps=2, verbose=0)
+    for own, drawn in (((8, 8), (8, 8)), ((8, 8, 1), (8, 8)), ((4, 8, 2), None), (None, None)):
+        est = sv.VAE(2, hidden=(4,), image_shape=own, training=quick).fit(rows)
+        assert plots.picture_shape(est) == drawn
+        assert plots.picture_shape(est, (4, 16)) == (4, 16)
+    for wrong in ((8, 9), (4, 8, 2), (64,)):
+        with pytest.raises(ValueError, match=r"image_shape must be \(height, width\)"):
+            plots.picture_shape(est, wrong)
+
+
+def test_a_second_stage_is_fitted_and_sampled_from_the_command_line(
+    folders: dict[str, Path], tmp_path: Path, run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The one that Python fits with its own defaults, saved with an unchanged model."""
+    before, X = sv.load(folders["VSC"]), sv.data.load("digits").X
+    before.save(tmp_path / "model")
+    assert "second-stage DIR --data D" in run("sample", tmp_path / "model", "--second-stage").err
+    with monkeypatch.context() as patch:
+        patch.setattr(sv.Training, "total_steps", lambda self, rows: 30)
+        found = run("second-stage", tmp_path / "model", "-d", "digits", "-q", "--json").json
+        expected = sv.second_stage(sv.load(folders["VSC"]).set_params(training__verbose=0), X)
+    assert (found["model"], found["rows"], found["units"], found["steps"]) == ("VSC", 1438, 9, 30)
+    after = sv.load(tmp_path / "model")
+    assert after.second_stage_.get_params(deep=False).keys() == expected.get_params(deep=False).keys()
+    ignored = {"training": None, "training__verbose": None}
+    assert after.second_stage_.get_params() | ignored == expected.get_params() | ignored
+    assert np.array_equal(after.second_stage_.sample(5), expected.sample(5))
+    assert np.array_equal(after.score_samples(X[:20]), before.score_samples(X[:20]))
+    assert run("sample", tmp_path / "model", "--second-stage", "-n", 4, "-o", tmp_path / "s.npy").code == 0
+    assert np.array_equal(np.load(tmp_path / "s.npy"), after.sample(4, second_stage=True))
+    words = ["--steps", 20, "--seed", 5, "--n-components", 3, "--split", "test", "-q"]
+    shown = run("second-stage", tmp_path / "model", "-d", "digits", *words)
+    assert "second stage of VSC on 359 codes (spike-slab), 20 steps" in shown.out
+    stage = sv.load(tmp_path / "model").second_stage_
+    assert (stage.training.steps, stage.training.seed, stage.n_components) == (20, 5, 3)
+
+
+def test_an_interrupted_second_stage_leaves_the_model_alone(
+    folders: dict[str, Path], tmp_path: Path, run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from sparsevae.step import Run
+
+    sv.load(folders["VSC"]).save(tmp_path / "model")
+    advance = Run.advance
+    monkeypatch.setattr(Run, "advance", lambda self: (advance(self), signal.raise_signal(signal.SIGINT)))
+    code, out, err = run("second-stage", tmp_path / "model", "-d", "digits", "--quiet")
+    assert (code, out) == (130, "")
+    assert f"interrupted; {tmp_path / 'model'} is as it was" in err
+    assert not hasattr(sv.load(tmp_path / "model"), "second_stage_")
+
+
+def test_a_score_that_is_no_bound_says_so(tmp_path: Path, run: Any) -> None:
+    fit = ["fit", "VAE", *SMALL, "--out", tmp_path / "model", "--steps", 5, "--quiet", "--no-noise"]
+    assert run(*fit).code == 0
+    assert "log p(x, z) at the code, no bound" in run("evaluate", tmp_path / "model", "-d", "digits").out
+
+
 def test_data_can_be_files_and_have_options(tmp_path: Path, run: Any) -> None:
     tiles = ["--data", "tiles", "--data-option", "n=40", "--data-option", "n_test=0"]
     found = run("fit", "vsc", *tiles, "--out", tmp_path / "a", "--steps", 2, "--hidden", 4, "--json").json
@@ -303,6 +386,10 @@ def test_data_list_and_info(run: Any) -> None:
     assert run("data", "info", "digits", "--json").json["rows"] == 1438
     assert "digits" in run("data", "list").out
     assert "test_fraction=0.2" in run("data", "info", "digits").out
+    rows = {line.split()[0]: line for line in run("data", "list").out.splitlines()[2:]}
+    assert "up to 162,770" in rows["celeba"]  # of which a user's copy may hold a part
+    assert "up to" not in rows["mnist"]
+    assert "up to 162,770 train" in " ".join(run("data", "info", "celeba").out.split())
 
 
 def test_fit_prints_one_json_object_and_progress_elsewhere(tmp_path: Path, run: Any) -> None:
@@ -340,7 +427,13 @@ MISTAKES = [
     ("encode {vae} -d digits -o {codes} --max-active 3", "VAE codes are dense"),
     ("encode {vsc} -d digits -o {codes} --max-active 0", "max_active must be"),
     ("encode {vsc} -d {narrow} -o {codes} --split test", "no test part"),
-    ("sample {vsc} -o {new}.png --image-shape 9,9", "are no images of 9 x 9"),
+    (
+        "sample {vsc} -o {new}.png --image-shape 9,9",
+        "image_shape must be (height, width) or (height, width, 3) of 64 values; got (9, 9)",
+    ),
+    ("second-stage {vsc} -d digits --steps 0", "steps must be"),
+    ("second-stage {vsc} -d digits --steps 2 --n-components 0", "n_components must be"),
+    ("second-stage {other} -d digits", "model.json"),
     ("data info mnits", "did you mean 'mnist'?"),
 ]
 

@@ -207,7 +207,7 @@ def test_kl_is_the_mean_log_density_ratio(slab: str, p_on: str, alpha: str) -> N
 
 
 def test_the_printed_gaussian_kl_is_wrong() -> None:
-    """Erratum 1 (UAI equation 9 prints sigma for sigma^2) and the two values of FACTS section 9, item 2."""
+    """Erratum 1 (UAI equation 9 prints sigma for sigma^2) and two values of each form."""
 
     def printed(m1: float, s1: float, m2: float, s2: float) -> float:
         return math.log(s2 / s1) + (s1 + (m1 - m2) ** 2) / (2 * s2) - 0.5

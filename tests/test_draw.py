@@ -55,7 +55,7 @@ def test_a_gate_is_above_one_half_with_probability_p_on(gate: torch.nn.Module, p
 @pytest.mark.parametrize("c", [10.0, 50.0, 100.0, 200.0])
 @pytest.mark.parametrize("p_on", [1e-9, 0.03, 0.5, 0.97, 1 - 1e-9])
 def test_mean_of_the_scaled_sigmoid_is_not_p_on(c: float, p_on: float) -> None:
-    """E[w] = (softplus(c p) - softplus(c (p - 1)))/c, FACTS section 0; log(2)/c at p = 0 (erratum 4)."""
+    """E[w] = (softplus(c p) - softplus(c (p - 1)))/c, the integral over u; log(2)/c at p = 0 (erratum 4)."""
     mean = float(ScaledSigmoid(c)(torch.full_like(GRID, logit(p_on)), GRID).mean())
     closed = (np.logaddexp(0, c * p_on) - np.logaddexp(0, c * (p_on - 1))) / c
     assert mean == pytest.approx(closed, abs=1e-6)
@@ -64,7 +64,7 @@ def test_mean_of_the_scaled_sigmoid_is_not_p_on(c: float, p_on: float) -> None:
 
 
 def test_the_leak_of_the_paper_s_gate() -> None:
-    """FACTS section 10, item 3: at p_on = 0 and c = 50, 9 % of the draws exceed .01."""
+    """w > .01 where u > 1 - log(99)/c: at p_on = 0 and c = 50, 9 % of the draws."""
     weight = ScaledSigmoid(50.0)(torch.full_like(GRID, -math.inf), GRID)
     assert float((weight > 0.01).double().mean()) == pytest.approx(0.0919, abs=1e-3)
 

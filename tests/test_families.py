@@ -191,7 +191,7 @@ def test_a_spike_and_slab_value_is_a_zero_with_its_probability_or_has_a_density(
 
 
 def test_the_floor_caps_the_density() -> None:
-    """FACTS section 10, item 5: a floor of 1e-6 allows +5.99 nats a pixel, +4,695 for 784."""
+    """-log(2 pi 1e-6)/2 = +5.99 nats a pixel at a floor of 1e-6, +4,695 for 784."""
     d = GaussianData(1e-6)(torch.cat([torch.zeros(1, 784), torch.full((1, 784), -100.0)], 1))
     assert float(d.log_prob(torch.zeros(1, 784))) == pytest.approx(4695, abs=1)
     assert GaussianData(1e-6).describe() == {"variance_floor": 1e-6}

@@ -67,7 +67,7 @@ def test_draws_of_two_normals_have_their_moments_and_shares(off: float, spike: f
 
 
 def test_a_unit_that_is_never_narrow_is_standard_normal() -> None:
-    """off = 0: log 0 is formed, and neither the density nor its gradient is NaN (FACTS section 10, item 9)."""
+    """off = 0: log 0 is formed, and neither the density nor its gradient is NaN."""
     z = torch.tensor([[0.0, 1e-3, -0.7, 5.0, 40.0]], dtype=torch.float64, requires_grad=True)
     p = two_normals(0.0, n=5)
     log_p = p.log_prob(z)
@@ -109,7 +109,7 @@ def test_the_divergence_is_the_quadrature_s_in_the_mean() -> None:
 
 
 def test_the_hoyer_sparsity_of_the_prior_itself() -> None:
-    """FACTS section 4: d = 32, off = .8 -> .664; d = 50 -> .651; without narrow units .238 and .231."""
+    """(sqrt(d) - |z|_1/|z|_2)/(sqrt(d) - 1) in the mean, for 32 and 50 units with and without narrow ones."""
     for d, off, wanted in ((32, 0.8, 0.664), (50, 0.8, 0.651), (32, 0.0, 0.238), (50, 0.0, 0.231)):
         each = hoyer(hard()(two_normals(off, n=d).expand((40_000,))).numpy())
         assert each.mean() == pytest.approx(wanted, abs=5e-4 + 4 * each.std() / 200)

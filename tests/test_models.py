@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import re
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -63,7 +65,7 @@ def test_at_capacity_zero_the_capacity_vae_is_the_beta_vae() -> None:
     held = make(sv.CapacityVAE, capacity=0.0, gamma=3.0, training={"steps": 30}).fit(X)
     for term in ("loss", "nll_x", "kl_z"):
         assert held.history_.column(term) == pytest.approx(beta.history_.column(term), rel=1e-4)
-    assert held.history_.column("capacity") == pytest.approx(held.history_.column("kl_z"), rel=1e-6)
+    assert held.history_.column("capacity_gap") == pytest.approx(held.history_.column("kl_z"), rel=1e-6)
     weights = held.model_.state_dict()
     for name, value in beta.model_.state_dict().items():
         assert torch.allclose(value, weights[name], atol=1e-4), name
@@ -73,12 +75,89 @@ def test_at_capacity_zero_the_capacity_vae_is_the_beta_vae() -> None:
 
 def test_the_capacity_ramp_ends_at_its_capacity() -> None:
     est = make(sv.CapacityVAE, capacity=6.0, ramp=4, training={"report_every": 1}).fit(X)
-    ramp = est.schedules()["capacity_nats"]
+    ramp = est.schedules()["capacity"]
     assert [ramp(step, 8) for step in (0, 2, 4, 7)] == [0.0, 3.0, 6.0, 6.0]
     assert make(sv.CapacityVAE, ramp=0).schedules() == {}
-    kl_z, distance = (np.array(est.history_.column(k)) for k in ("kl_z", "capacity"))
+    kl_z, distance = (np.array(est.history_.column(k)) for k in ("kl_z", "capacity_gap"))
     wanted = np.abs(kl_z - np.array([ramp(step, 8) for step in range(8)]))
     np.testing.assert_allclose(distance, wanted, rtol=1e-4)
+
+
+def test_a_schedule_named_capacity_drives_c() -> None:
+    """The name of the constructor's C; the distance from it is another."""
+    plan = {"capacity": sv.Linear(0.0, 5.0)}
+    est = make(sv.CapacityVAE, capacity=1.0, training={"report_every": 1, "schedules": plan}).fit(X)
+    kl_z, gap = (np.array(est.history_.column(k)) for k in ("kl_z", "capacity_gap"))
+    np.testing.assert_allclose(gap, np.abs(kl_z - np.arange(8) * 5 / 8), rtol=1e-4)
+
+
+def test_a_ramp_longer_than_the_run_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"ramp must be within the run's 8 steps.*got 9"):
+        make(sv.CapacityVAE, ramp=9).fit(X)
+    with pytest.raises(ValueError, match=r"the run's 10000 steps"):
+        sv.CapacityVAE(ramp=20_000).check()
+    make(sv.CapacityVAE, ramp=8).check()
+
+
+@pytest.mark.parametrize("cls", [sv.BetaTCVAE, sv.MAT])
+def test_models_that_compare_rows_need_two_in_a_batch(cls: Any) -> None:
+    with pytest.raises(ValueError, match=r"training\.batch_size=2 or more"):
+        make(cls, training={"batch_size": 1}).fit(X)
+    make(cls, training={"batch_size": 2}).check()
+
+
+def test_alpha_says_what_it_is_in_each_model() -> None:
+    said = {cls: {p.name: p.help for p in documented(cls)}["alpha"] for cls in (sv.VSC, sv.PseudoVSC)}
+    assert "Prior probability" in said[sv.VSC]
+    assert "aggregate-sparsity" in said[sv.PseudoVSC]
+
+
+def warned(est: Any) -> str:
+    with pytest.warns(sv.SparsityWarning) as caught:
+        est.fit(X)
+    return str(caught[0].message)
+
+
+def test_remedies_are_what_the_model_has() -> None:
+    """alpha where there are gates, capacity where there is one, the likelihood's own variance; free bits nowhere."""
+    few = {"training": {"steps": 100}}
+    full = [
+        (sv.VSC, {"alpha": 0.9}, "a larger n_components or a smaller alpha."),
+        (sv.CapacityVAE, {}, "a larger n_components or a smaller capacity."),
+        (sv.MAT, {"mmd_weight": 0.0, "kl_weight": 0.0}, "a larger n_components or a larger weight of the KL."),
+    ]
+    for cls, settings, said in full:
+        assert said in warned(make(cls, n_components=1, **settings, **few))
+    empty = [
+        (sv.VSC, {"alpha": 1e-4}, "a larger alpha or a variance_floor well below"),
+        (sv.CapacityVAE, {"capacity": 0.0, "gamma": 1e4}, "a larger capacity, a variance_floor well"),
+        (sv.BetaVAE, {"beta": 1e4, "likelihood": "laplace"}, "a smaller weight of the KL, a variance well below"),
+        (sv.BetaVAE, {"beta": 1e4, "noise": False}, "a smaller weight of the KL, a variance_floor well below"),
+    ]
+    for cls, settings, said in empty:
+        assert said in (message := warned(make(cls, **settings, **few)))
+        assert "free_bits" not in message
+        assert "beta" not in message
+
+
+def test_a_full_code_without_noise_is_no_surprise() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        est = make(sv.VAE, noise=False, training={"steps": 100}).fit(X)
+    assert est.history_[-1]["active_units"] == 4
+
+
+def errata(text: str) -> set[str]:
+    """The numbers in "erratum 3", "errata 4 and 5", "errata 1, 2"."""
+    found = re.findall(r"errat(?:um|a) \d+(?:(?:, | and )\d+)*", text, re.IGNORECASE)
+    return set(re.findall(r"\d+", " ".join(found)))
+
+
+def test_every_erratum_that_a_file_names_is_on_the_page_of_models() -> None:
+    root = Path(__file__).parent.parent
+    files = [p for folder in ("sparsevae", "tests", "reproductions") for p in (root / folder).rglob("*.py")]
+    named = errata(" ".join(p.read_text(encoding="utf-8") for p in files))
+    assert {"1", "28", "32"} <= named <= errata((root / "docs/models.md").read_text(encoding="utf-8"))
 
 
 @pytest.mark.parametrize("estimator", ["weighted", "stratified"])
@@ -119,8 +198,8 @@ def test_a_draw_of_the_prior_stands_beside_the_codes_of_mat() -> None:
 
 
 def test_whole_slabs_from_the_start_are_vsc_s() -> None:
-    """warmup = (0, 0), one pseudo-input: relaxed draws are those of a plain spike-and-slab posterior, bit by bit."""
-    est = make(sv.PseudoVSC, pseudo_inputs=1, warmup=(0.0, 0.0)).fit(X)
+    """slab_warmup = (0, 0), one pseudo-input: relaxed draws are those of a plain spike-and-slab, bit by bit."""
+    est = make(sv.PseudoVSC, pseudo_inputs=1, slab_warmup=(0.0, 0.0)).fit(X)
     q = told(est).latents["z"].q
     assert float(est.model_.posterior.slab_warmup) == 1
     plain = type(q)(q.logits, q.loc, q.scale, q.gate)
@@ -262,7 +341,7 @@ EFFECTS: dict[str, tuple[dict[str, Any], Any]] = {
     "pseudo_inputs": ({}, 3),
     "selection": ({}, "authors"),
     "sparsity": ({}, 0.1),
-    "warmup": ({}, (0.5, 0.9)),
+    "slab_warmup": ({}, (0.5, 0.9)),
 }
 
 TRAINING_EFFECTS: dict[str, tuple[dict[str, Any], Any]] = {

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 import torch
+from sklearn.decomposition import PCA
 from torch import Tensor, nn
 
 import sparsevae as sv
@@ -169,14 +170,59 @@ def test_encoding_takes_less_time_and_fewer_parameters(X: Any) -> None:
 def test_an_active_unit_is_spared_unless_forced(X: Any) -> None:
     est = MODELS["VAE"]().fit(X)
     best = int(audit(est, X).kl.argmax())
-    with pytest.raises(ValueError, match=rf"active, the model is worse without them: {best} \(KL .* force=True"):
+    with pytest.raises(ValueError, match=rf"these units are active, not left over: {best} \(KL .* force=True"):
         prune(est, X, units=[best])
     assert prune(est, X, units=[best], force=True).n_components == 13
-    for units in ([14], [-1]):
-        with pytest.raises(ValueError, match="numbers from 0 to 13"):
-            prune(est, X, units=units)
     with pytest.raises(ValueError, match="nothing would be left"):
         prune(est, X, units=range(14), force=True)
+
+
+@pytest.fixture(scope="module")
+def quick(X: Any) -> Any:
+    return sv.VAE(6, hidden=(8,), training=sv.Training(steps=5, verbose=0)).fit(X[:80])
+
+
+@pytest.mark.parametrize(
+    "units", [[6], [-1], [1.0], [1.5], [[1], [2]], [[1], [2, 3]], 3, "3", "", [True, False], [None], ["1"], object()]
+)
+def test_units_that_are_no_list_of_units_are_refused(units: Any, quick: Any, X: Any) -> None:
+    with pytest.raises(ValueError, match="units must be a list of integers from 0 to 5, or a mask of 6 booleans; got"):
+        prune(quick, X, units=units, force=True)
+
+
+@pytest.mark.parametrize("form", [list, np.array, torch.tensor])
+def test_a_mask_of_booleans_chooses_the_units_where_it_is_true(form: Any, quick: Any, X: Any) -> None:
+    mask = [True, False, False, False, True, False]
+    smaller = prune(quick, X, units=form(mask), force=True)
+    assert np.allclose(smaller.transform(X), quick.transform(X)[:, [1, 2, 3, 5]], atol=1e-5)
+    assert prune(quick, X, units=form([False] * 6)).n_components == 6
+
+
+@pytest.mark.parametrize("form", [list, tuple, set, iter, np.array, torch.tensor])
+def test_units_may_come_in_any_sequence(form: Any, quick: Any, X: Any) -> None:
+    smaller = prune(quick, X, units=form([5, 1]), force=True)
+    assert np.allclose(smaller.transform(X), quick.transform(X)[:, [0, 2, 3, 4]], atol=1e-5)
+
+
+def test_few_rows_are_no_ground_to_judge_units_by(quick: Any, X: Any) -> None:
+    for units in (None, [1]):
+        with pytest.raises(ValueError, match=r"49 rows are too few .* prune needs 50 at least.* force=True insists"):
+            prune(quick, X[:49], units=units)
+    assert prune(quick, X[:49], units=[1], force=True).n_components == 5
+    with pytest.raises(ValueError, match="two rows at least; got 1"):
+        prune(quick, X[:1], units=[1], force=True)
+
+
+def test_a_model_of_few_rows_is_judged_by_all_of_them(X: Any) -> None:
+    est = sv.VAE(3, hidden=(8,), training=sv.Training(steps=5, verbose=0)).fit(X[:20])
+    assert prune(est, X[:20], units=[]).n_components == 3
+    with pytest.raises(ValueError, match=r"19 rows are too few .* needs 20"):
+        prune(est, X[:19], units=[])
+
+
+def test_only_our_own_estimators_can_be_pruned(X: Any) -> None:
+    with pytest.raises(TypeError, match=r"prune needs a fitted estimator of sparsevae, .* got a PCA"):
+        prune(PCA().fit(X), X)
 
 
 def test_without_inactive_units_a_copy_comes_back(X: Any) -> None:

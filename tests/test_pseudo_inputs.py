@@ -132,7 +132,7 @@ def test_choices_by_hand() -> None:
 
 
 def test_no_choice_is_nan_where_every_logit_is_negative() -> None:
-    """The paper's ReLU and unit sum would divide 0 by 0 (FACTS section 3, trap b)."""
+    """The paper's ReLU and unit sum would divide 0 by 0."""
     for name, selection in SELECTIONS.items():
         made = selection(1, 3)
         with torch.no_grad():
@@ -174,7 +174,7 @@ def even(selection: str, n: int = 20) -> tuple[LatentModel, dict[str, Tensor]]:
 
 
 def test_the_paper_s_kl_is_switched_off_at_the_start_and_ours_is_not() -> None:
-    """FACTS section 3, trap a: equal shares of 20 inputs weigh sigmoid(60 (.05 - .5)) = 1.9e-12 each."""
+    """The supplement's sharpened weights: equal shares of 20 inputs weigh sigmoid(60 (.05 - .5)) = 1.9e-12 each."""
     size = {}
     for name in SELECTIONS:
         model, terms = even(name)
@@ -389,7 +389,7 @@ def test_the_warm_up_follows_its_shares_of_the_run(monkeypatch: pytest.MonkeyPat
         seen.append(float(self.knobs["slab_warmup"]))
 
     monkeypatch.setattr(Run, "advance", spy)
-    make(warmup=(0.25, 0.75)).fit(data())
+    make(slab_warmup=(0.25, 0.75)).fit(data())
     assert seen[:11] == [0.0] * 11
     assert seen[20] == pytest.approx(0.5)
     assert seen[30:] == [1.0] * 10

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 import scipy.sparse as sp
 import torch
 from sklearn.base import clone
+from sklearn.decomposition import PCA
 
 import sparsevae as sv
 from sparsevae import storage
@@ -202,7 +204,18 @@ def test_bad_arguments_are_refused_and_leave_no_second_stage() -> None:
         second_stage(est, X[:, :3])
     with pytest.raises(Exception, match="not fitted"):
         second_stage(sv.VSC(4), X)
+    with pytest.raises(TypeError, match=r"second_stage needs a fitted estimator of sparsevae, .* got a PCA"):
+        second_stage(PCA(3).fit(X), X)
     assert not hasattr(est, "second_stage_")
+
+
+def test_the_inner_model_warns_of_nothing() -> None:
+    est = fitted()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", sv.SparsityWarning)
+        with pytest.raises(sv.SparsityWarning):
+            sv.VAE(2, hidden=(8,), training=QUICK).fit(draw_codes(est, X))  # which is what the second stage does
+        small(est)
 
 
 def test_learning_again_forgets_the_second_stage() -> None:

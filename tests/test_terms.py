@@ -95,7 +95,7 @@ def expected(estimator: str) -> dict[str, float]:
 
 
 def test_the_weighted_estimator_is_biased_as_published() -> None:
-    """FACTS section 1: with N = 8, M = 4, D = 2 the true (MI, TC) is (1.24, .49), and it reads (3.01, 2.50)."""
+    """With N = 8, M = 4, D = 2 the true (MI, TC) is (1.24, .49), and it reads (3.01, 2.50)."""
     right, read = truth(), expected("weighted")
     assert (right["mi"], right["tc"]) == pytest.approx((1.24, 0.49), abs=5e-3)
     assert (read["mi"], read["tc"]) == pytest.approx((3.01, 2.50), abs=5e-3)
@@ -224,13 +224,13 @@ def test_capacity_is_of_the_batch_mean(nats: float, wanted: float) -> None:
     loc = means_of(1.0, 3.0)
     terms = Capacity(nats)(trace_of(loc, torch.ones_like(loc), loc))
     assert terms["kl_z"].tolist() == pytest.approx([1.0, 3.0])
-    assert terms["capacity"].tolist() == pytest.approx([wanted])
+    assert terms["capacity_gap"].tolist() == pytest.approx([wanted])
 
 
 def test_at_capacity_zero_the_term_and_its_gradient_are_the_kl_s() -> None:
     loc = means_of(1.0, 3.0).requires_grad_()
     t = trace_of(loc, 0.7 * torch.ones_like(loc), loc)
-    ours, _ = Objective(Capacity(0.0), weights={"kl_z": 0.0, "capacity": 4.0})(t)
+    ours, _ = Objective(Capacity(0.0), weights={"kl_z": 0.0, "capacity_gap": 4.0})(t)
     theirs, _ = Objective(kl, weights={"kl_z": 4.0})(t)
     assert float(ours.detach()) == pytest.approx(float(theirs.detach()), rel=1e-12)
     a, b = torch.autograd.grad(ours, loc), torch.autograd.grad(theirs, loc)
@@ -239,21 +239,21 @@ def test_at_capacity_zero_the_term_and_its_gradient_are_the_kl_s() -> None:
 
 def test_below_capacity_the_pull_is_upwards() -> None:
     loc = means_of(1.0, 3.0).requires_grad_()
-    term = Capacity(5.0)(trace_of(loc, torch.ones_like(loc), loc))["capacity"].sum()
+    term = Capacity(5.0)(trace_of(loc, torch.ones_like(loc), loc))["capacity_gap"].sum()
     (gradient,) = torch.autograd.grad(term, loc)
     assert torch.allclose(gradient, -loc.detach() / 2)  # minus that of the mean KL
 
 
 def test_capacity_is_a_knob_and_may_differ_between_members() -> None:
     term = Capacity(5.0)
-    objective = Objective(term, weights={"kl_z": 0.0, "capacity": 1.0})
+    objective = Objective(term, weights={"kl_z": 0.0, "capacity_gap": 1.0})
     knob = knobs(torch.nn.Identity(), objective)
-    assert set(knob) == {"kl_z", "capacity", "capacity_nats"}
+    assert set(knob) == {"kl_z", "capacity_gap", "capacity"}
     loc = means_of(1.0, 3.0)
-    knob["capacity_nats"].fill_(3.5)
+    knob["capacity"].fill_(3.5)
     assert float(objective(trace_of(loc, torch.ones_like(loc), loc))[0]) == pytest.approx(1.5)
     assert objective.state_dict() == {}
-    term.capacity_nats = torch.tensor([0.0, 7.0], dtype=torch.float64)
+    term.capacity = torch.tensor([0.0, 7.0], dtype=torch.float64)
     both = torch.stack([loc, 2 * loc])  # mean KLs 2 and 8
     loss, _ = objective(trace_of(both, torch.ones_like(both), both))
     assert loss.tolist() == pytest.approx([2.0, 1.0])
@@ -297,7 +297,7 @@ def test_equal_laws_have_no_mmd_in_the_mean() -> None:
 def test_a_narrow_law_has_a_large_mmd() -> None:
     """N(0, 1) against N(0, .2^2) in five dimensions: 4.709 by quadrature, and in the mean over draws.
 
-    The 4.64 of FACTS section 4 is one estimate, within a deviation of that (.12 for batches of 500).
+    A single batch of 500 has a deviation of .12 around that.
     """
     d = np.linspace(-12, 12, 100_001)
     w = np.exp(-0.5 * d**2) / np.exp(-0.5 * d**2).sum()
@@ -379,7 +379,7 @@ def test_gates_that_are_certain_have_a_finite_aggregate_gradient(size: float) ->
 
 
 def test_the_unreachable_alpha_of_the_authors() -> None:
-    """FACTS section 3, trap c: their gates end at sigmoid(-5) = .0067; at alpha = .003, J = 60, .10 nat remain."""
+    """Their gates end at sigmoid(-5) = .0067; at alpha = .003, J = 60, .10 nat remain."""
     least = 1 / (1 + math.exp(5))
     t = selected([[1.0]], [[least] * 60])
     assert float(aggregate_sparsity(0.003)(t)["sparsity"].detach()) == pytest.approx(0.10, abs=5e-3)

@@ -14,6 +14,7 @@ import scipy.sparse as sp
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sklearn.decomposition import PCA
 
 import sparsevae as sv
 from sparsevae import plots
@@ -124,10 +125,23 @@ def test_a_model_of_named_columns_takes_one_row_of_its_table() -> None:
     assert traverse(est, table[:1], [0]).images.shape == (1, 9, 4)
 
 
-@pytest.mark.parametrize("units", [[], [12], [-1], [0.5], 3, [[1]], [True]])
+@pytest.mark.parametrize("units", [[], [12], [-1], [0.5], 3, [[1]], [True], [False] * 12, "1"])
 def test_units_that_are_not_there_are_refused(vsc: Any, pair: Any, units: Any) -> None:
     with pytest.raises(ValueError, match="units must be a list of integers from 0 to 11"):
         traverse(vsc, pair[0], units)
+
+
+def test_a_mask_chooses_units_too(vsc: Any, pair: Any) -> None:
+    mask = np.isin(np.arange(12), [2, 7])
+    assert np.array_equal(traverse(vsc, pair[0], mask).images, traverse(vsc, pair[0], [2, 7]).images)
+
+
+def test_only_our_own_estimators_have_codes_to_look_into(digits: Any) -> None:
+    pca, x = PCA(3).fit(digits.X), digits.X[0]
+    calls = {traverse: (x,), edits: (x, x), interpolate: (x, x), activation_matrix: (digits.X, digits.y)}
+    for function, arguments in calls.items():
+        with pytest.raises(TypeError, match=rf"{function.__name__} needs a fitted estimator of sparsevae, .* a PCA"):
+            function(pca, *arguments)
 
 
 @pytest.mark.parametrize("values", [[], [np.nan], [np.inf], 1.0, ["a"], [[1.0]]])
@@ -289,6 +303,28 @@ def test_an_activation_matrix_counts_the_codes_of_each_class(vsc: Any, vae: Any,
 def test_labels_must_fit_the_rows(vsc: Any, digits: Any) -> None:
     with pytest.raises(ValueError, match=r"one label a row, shape \(5,\); got shape \(4,\)"):
         activation_matrix(vsc, digits.X[:5], digits.y[:4])
+    with pytest.raises(ValueError, match=r"one label a row, shape \(5,\); got None"):
+        activation_matrix(vsc, digits.X[:5], None)
+
+
+@pytest.mark.parametrize(
+    "y",
+    [
+        ["a", None, "b", "b"],
+        [0.0, np.nan, 1.0, 2.0],
+        np.array(["a", np.nan, "b", "b"], dtype=object),
+        pd.array([1, None, 2, 2], dtype="Int64"),
+        np.array(["2020", "NaT", "2021", "2021"], dtype="datetime64[Y]"),
+    ],
+)
+def test_missing_labels_are_counted_and_refused(vsc: Any, digits: Any, y: Any) -> None:
+    with pytest.raises(ValueError, match="a label for every row; 1 of 4 are missing"):
+        activation_matrix(vsc, digits.X[:4], y)
+
+
+def test_labels_of_two_kinds_are_refused(vsc: Any, digits: Any) -> None:
+    with pytest.raises(ValueError, match="labels of one kind, which can be sorted; got int, str"):
+        activation_matrix(vsc, digits.X[:2], np.array(["a", 1], dtype=object))
 
 
 # -- pictures ---------------------------------------------------------------------------------------------------

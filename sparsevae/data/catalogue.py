@@ -23,10 +23,11 @@ class Entry(NamedTuple):
     rows_test: int
     features: int
     source: Collection | ByHand | str  # in words where nothing is read from files
+    at_most: bool = False  # rows are those of the whole set, of which a user's own copy may hold fewer
 
 
 CATALOGUE: dict[str, Entry] = {
-    "celeba": Entry(celeba.make, celeba.ABOUT, 162_770, 19_962, 3072, celeba.CELEBA),
+    "celeba": Entry(celeba.make, celeba.ABOUT, 162_770, 19_962, 3072, celeba.CELEBA, at_most=True),
     "digits": Entry(digits.make, digits.ABOUT, 1438, 359, 64, "inside scikit-learn"),
     "fashion-mnist": Entry(mnist.make_fashion, mnist.ABOUT_FASHION, 60_000, 10_000, 784, mnist.FASHION),
     "mnist": Entry(mnist.make, mnist.ABOUT_MNIST, 60_000, 10_000, 784, mnist.MNIST),
@@ -49,6 +50,7 @@ class Info:
     options: dict[str, Any]  # name -> default
     source: str  # where it would be read from
     available: bool  # whether load works without a network
+    at_most: bool  # rows are those of the whole set; a copy of a part of it has fewer
 
 
 def names() -> list[str]:
@@ -76,6 +78,7 @@ def info(name: str) -> Info:
         options=_options(entry),
         source=files.where() if files else str(entry.source),
         available=files.present() if files else True,
+        at_most=entry.at_most,
     )
 
 

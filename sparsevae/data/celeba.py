@@ -16,6 +16,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from sparsevae.parameters import check_number
+
 from .dataset import Dataset
 from .fetch import ByHand
 from .suggest import unknown
@@ -74,10 +76,9 @@ def make(
     Where the list of attributes lies beside the pictures (``list_attr_celeba.txt`` or ``.csv``), y has shape
     (n, 40), uint8 0/1, and ``label_names`` are their names.
     """
-    if size < 1:
-        raise ValueError(f"size must be at least 1, got {size}")
-    if n is not None and n < 1:
-        raise ValueError(f"n must be None or at least 1, got {n}")
+    check_number("size", size, "an integer above 0", lambda s: s > 0, whole=True)
+    if n is not None:
+        check_number("n", n, "None or an integer above 0", lambda k: k > 0, whole=True)
     if test not in PARTS:
         raise ValueError(unknown("part", test, PARTS))
     with _pictures(CELEBA.find(path)) as (members, read, folder):

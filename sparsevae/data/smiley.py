@@ -54,8 +54,8 @@ ABOUT = (
     "ground truth."
 )
 ABOUT_AUTHORS = (
-    "The 20,000 test images of Tonolini, Jensen and Murray-Smith's artificial Smiley set, with their sources, "
-    "as published beside 'Variational Sparse Coding' (UAI 2019); no licence stated."
+    "The published test file of Tonolini, Jensen and Murray-Smith's artificial Smiley set ('Variational Sparse "
+    "Coding', UAI 2019): 20,000 images with their sources, all of them as X; no licence stated."
 )
 FILE = "smily_sparse_dataset_test_Alpha05.mat"  # spelt as published
 AUTHORS = ByHand(

@@ -16,11 +16,23 @@ Integers: TypeAlias = npt.NDArray[np.intp]
 Mask: TypeAlias = npt.NDArray[np.bool_]
 
 
+def plain(values: Any, name: str) -> Any:
+    """A numpy array of what is like one; sparse matrices as they are. Tensors must be on the CPU, without gradient."""
+    try:
+        array = values if hasattr(values, "toarray") else np.asarray(values)
+    except (RuntimeError, TypeError, ValueError) as error:
+        hint = "; convert it with .detach().cpu().numpy()" if hasattr(values, "detach") else ""
+        raise ValueError(f"{name} must be an array of numbers or a CSR matrix; got {type(values)}{hint}") from error
+    if array.dtype.kind == "c":
+        raise ValueError(f"{name} must hold real numbers; got {array.dtype}: take a real part or a modulus first")
+    return array
+
+
 def floats(values: Codes, name: str) -> Floats:
     """A dense float64 array of any shape, every entry finite."""
-    toarray = getattr(values, "toarray", None)
+    array = plain(values, name)
     try:
-        array = np.asarray(values if toarray is None else toarray(), dtype=np.float64)
+        array = np.asarray(array.toarray() if hasattr(array, "toarray") else array, dtype=np.float64)
     except (TypeError, ValueError) as error:
         raise ValueError(f"{name} must be an array of real numbers or a CSR matrix; got {type(values)}") from error
     if not np.isfinite(array).all():
@@ -44,7 +56,7 @@ def matrix(values: Codes, name: str) -> Floats:
 
 def labels(y: npt.ArrayLike, n: int, name: str) -> npt.NDArray[Any]:
     """One label per row, (n,), none of them missing."""
-    array = np.asarray(y)
+    array: npt.NDArray[Any] = plain(y, name)
     if array.shape != (n,):
         raise ValueError(f"{name} must hold one label for each of the {n} rows; got shape {array.shape}")
     if array.dtype.kind == "f" and not np.isfinite(array).all():

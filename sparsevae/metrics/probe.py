@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .arrays import Codes, Integers, labels
+from .arrays import Codes, Integers, labels, plain
 
 __all__ = ["linear_probe"]
 
@@ -50,8 +50,8 @@ def linear_probe(
     from sklearn.preprocessing import StandardScaler
     from sklearn.utils import check_array
 
-    train: Any = check_array(Z_train, accept_sparse="csr", dtype=np.float64, input_name="Z_train")
-    test: Any = check_array(Z_test, accept_sparse="csr", dtype=np.float64, input_name="Z_test")
+    train: Any = check_array(plain(Z_train, "Z_train"), accept_sparse="csr", dtype=np.float64, input_name="Z_train")
+    test: Any = check_array(plain(Z_test, "Z_test"), accept_sparse="csr", dtype=np.float64, input_name="Z_test")
     if train.shape[1] != test.shape[1]:
         raise ValueError(f"Z_train has {train.shape[1]} units but Z_test has {test.shape[1]}")
     y_train, y_test = labels(y_train, train.shape[0], "y_train"), labels(y_test, test.shape[0], "y_test")

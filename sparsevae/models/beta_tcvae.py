@@ -22,6 +22,8 @@ class BetaTCVAE(GaussianCoder):
     The parts, `mi`, `tc` and `dim_kl`, are estimated from the batch. Their values are only as good as the estimator
     (the weighted one is biased); scores are those of a VAE, with unit weights.
 
+    All pairs of a batch are compared: arrays (B, B, J), a few at a time; 500 rows of 50 units are 50 MB each.
+
     {parameters}
 
     References
@@ -47,6 +49,10 @@ class BetaTCVAE(GaussianCoder):
         self.refuse_free_bits()
         if self._training().n_samples != 1:
             raise ValueError("BetaTCVAE compares every row of a batch with every other: use training.n_samples=1.")
+        if self._training().batch_size < 2:
+            raise ValueError(
+                "BetaTCVAE compares the rows of a batch: of one alone tc is 0. Use training.batch_size=2 or more."
+            )
 
     def weights(self) -> dict[str, float]:
         return {"mi": 1.0, "tc": float(self.beta), "dim_kl": 1.0}

@@ -20,7 +20,8 @@ class CapacityVAE(GaussianCoder):
 
     .. math:: \mathcal L = -E_{q} \log p(x|z) + \gamma\, | \overline{KL}(q(z|x) \,\|\, \mathcal N(0, 1)) - C |
 
-    with the mean KL of the batch inside the bars. C = 0 is a beta-VAE with beta = gamma.
+    with the mean KL of the batch inside the bars. C = 0 is a beta-VAE with beta = gamma. C is the knob `capacity`, for
+    schedules such as {'capacity': Linear(0, 25)}; the distance from it, in the history too, is `capacity_gap`.
 
     {parameters}
 
@@ -48,12 +49,18 @@ class CapacityVAE(GaussianCoder):
         position = "a step (an integer, 0 or above) or a share of the run (a float in [0, 1])"
         check_number("ramp", self.ramp, position, lambda r: r >= 0 and (isinstance(r, Integral) or r <= 1))
         self.refuse_free_bits()
+        settings = self._training()
+        if isinstance(self.ramp, Integral) and settings.epochs is None and self.ramp > settings.total_steps(1):
+            raise ValueError(
+                f"ramp must be within the run's {settings.total_steps(1)} steps, or C is never reached; got "
+                f"{self.ramp!r}. A share of the run, such as 0.5, fits runs of any length."
+            )
 
     def weights(self) -> dict[str, float]:
-        return {"kl_z": 0.0, "capacity": float(self.gamma)}
+        return {"kl_z": 0.0, "capacity_gap": float(self.gamma)}
 
     def objective(self) -> Objective:
         return Objective(nll, Capacity(self.capacity), weights=self.weights())
 
     def schedules(self) -> dict[str, Schedule]:
-        return {"capacity_nats": Linear(0.0, float(self.capacity), end=self.ramp)} if self.ramp else {}
+        return {"capacity": Linear(0.0, float(self.capacity), end=self.ramp)} if self.ramp else {}

@@ -37,6 +37,8 @@ class MAT(GaussianCoder):
     The papers' gamma is `off`, P(unit off). The KL is a one-sample estimate. Codes are dense: a unit that is off is
     small, not zero; use VSC for zeros. The published recipe has likelihood="laplace" with scale .1 (variance=.02).
 
+    The MMD compares all pairs of a batch: arrays (B, B, J), about ten at a time; 500 rows of 50 units are 50 MB each.
+
     {parameters}
 
     References
@@ -56,17 +58,19 @@ class MAT(GaussianCoder):
     story: ClassVar[type[LatentModel]] = Compared
 
     off: Annotated[float, "Prior probability that a unit is off, in [0, 1)."] = 0.8
-    spike: Annotated[float, "Standard deviation of a unit that is off."] = 0.05
+    spike: Annotated[float, "Standard deviation of a unit that is off, in [0.001, 1)."] = 0.05
     kl_weight: Annotated[float, "Weight of the KL (psi)."] = 1.0
     mmd_weight: Annotated[float, "Weight of the MMD (lambda)."] = 100.0
 
     def check(self) -> None:
         super().check()
         check_number("off", self.off, "a number in [0, 1), the prior P(unit off)", lambda g: 0 <= g < 1)
-        check_number("spike", self.spike, "a number in (0, 1)", lambda s: 0 < s < 1)
+        check_number("spike", self.spike, "a number in [0.001, 1)", lambda s: 1e-3 <= s < 1)  # below, steps diverge
         check_number("kl_weight", self.kl_weight, "a number, 0 or above", lambda w: w >= 0)
         if self._training().n_samples != 1:
             raise ValueError("MAT compares the rows of a batch with draws of the prior: use training.n_samples=1.")
+        if self._training().batch_size < 2:
+            raise ValueError("MAT compares the rows of a batch with each other: use training.batch_size=2 or more.")
         check_number("mmd_weight", self.mmd_weight, "a number, 0 or above", lambda w: w >= 0)
 
     def prior(self) -> Prior:

@@ -30,10 +30,10 @@ class PseudoVSC(VSC):
        + KL(w(x) \,\|\, \rho) + J\, KL_B(\bar\gamma_u; \alpha)
 
     The last term keeps the pseudo-inputs' codes sparse. Training starts with gates alone: the slab warm-up (the
-    papers' lambda) feeds noise N(0, 1) through the gates until `warmup[0]`, and the slabs grow in until `warmup[1]`.
-    Samples and bounds use the mixture of all pseudo-inputs (erratum 32). selection="softmax" is ours; "paper" (whose KL
-    starts switched off) and "authors" (their code's) have no KL(w || rho); the authors also restart their optimiser at
-    the rate's drop: training=Training(decay="step", restart_optimizer=True).
+    papers' lambda) feeds noise N(0, 1) through the gates until `slab_warmup[0]`, and the slabs grow in until
+    `slab_warmup[1]`. Samples and bounds use the mixture of all pseudo-inputs (erratum 32). selection="softmax" is ours;
+    "paper" (whose KL starts switched off) and "authors" (their code's) have no KL(w || rho); the authors also restart
+    their optimiser at the rate's drop: training=Training(decay="step", restart_optimizer=True).
 
     {parameters}
 
@@ -55,13 +55,13 @@ class PseudoVSC(VSC):
     (torch.Size([5, 64]), 1.0)
     """
 
+    alpha: Annotated[float, "Mean P(on) that the aggregate-sparsity term pulls pseudo-inputs to, in (0, 1)."] = 0.1
     pseudo_inputs: Annotated[int, "Number U of learned pseudo-inputs."] = 20
     selection: Annotated[str, "How a row chooses: softmax (ours), paper or authors."] = "softmax"
     sparsity: Annotated[float, "Weight of the aggregate-sparsity term."] = 1.0
-    warmup: Annotated[tuple[float, float], "Shares of the run where the slabs begin to grow in, and are whole."] = (
-        0.2,
-        0.3,
-    )
+    slab_warmup: Annotated[
+        tuple[float, float], "Shares of the run where the slabs begin to grow in, and where they are whole."
+    ] = (0.2, 0.3)
 
     def check(self) -> None:
         super().check()
@@ -69,12 +69,13 @@ class PseudoVSC(VSC):
         check_choice("selection", self.selection, SELECTIONS)
         check_number("sparsity", self.sparsity, "a number, 0 or above", lambda w: w >= 0)
         check_number("alpha", self.alpha, "a number in (0, 1): with alpha = 1 use VAE", lambda a: 0 < a < 1)
-        if not (isinstance(self.warmup, (tuple, list)) and len(self.warmup) == 2):
-            raise ValueError(f"warmup must be two shares of the run, such as (0.2, 0.3); got {self.warmup!r}.")
-        for share in self.warmup:
-            check_number("warmup", share, "two shares of the run in [0, 1], begin and end", lambda s: 0 <= s <= 1)
-        if self.warmup[0] > self.warmup[1]:
-            raise ValueError(f"warmup must begin before it ends; got {self.warmup!r}.")
+        shares = self.slab_warmup
+        if not (isinstance(shares, (tuple, list)) and len(shares) == 2):
+            raise ValueError(f"slab_warmup must be two shares of the run, such as (0.2, 0.3); got {shares!r}.")
+        for share in shares:
+            check_number("slab_warmup", share, "two shares of the run in [0, 1], begin and end", lambda s: 0 <= s <= 1)
+        if shares[0] > shares[1]:
+            raise ValueError(f"slab_warmup must begin before it ends; got {shares!r}.")
 
     def posterior(self) -> Family:
         start = self.sharpness[0] if self.gate == "sigmoid" else self.temperature
@@ -102,5 +103,5 @@ class PseudoVSC(VSC):
         return Objective(*terms, weights=self.weights())
 
     def schedules(self) -> dict[str, Schedule]:
-        begin, end = (float(s) for s in self.warmup)
+        begin, end = (float(s) for s in self.slab_warmup)
         return super().schedules() | {"slab_warmup": Linear(0.0, 1.0, begin=begin, end=end)}

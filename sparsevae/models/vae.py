@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated
 
+import numpy as np
+
 from sparsevae.estimator import SparseCoder
 from sparsevae.families import Family, GaussianPosterior, PointPosterior
 from sparsevae.parameters import check_number, parameters
@@ -61,7 +63,7 @@ class VAE(GaussianCoder):
 
     def check(self) -> None:
         super().check()
-        if self.noise not in (True, False):
+        if np.ndim(self.noise) or self.noise not in (True, False):
             raise ValueError(f"noise must be True or False, got {self.noise!r}.")
 
     def posterior(self) -> Family:

@@ -191,10 +191,12 @@ def test_a_damaged_list_is_refused(folder, text, message):
         load("celeba")
 
 
-@pytest.mark.parametrize(("options", "message"), [({"size": 0}, "size must be"), ({"n": 0}, "n must be None or")])
-def test_impossible_numbers_are_refused(folder, options, message):
-    with pytest.raises(ValueError, match=message):
-        load("celeba", **options)
+@pytest.mark.parametrize("value", [0, -1, 2.5, "x", True])
+def test_impossible_numbers_are_refused(folder, value):
+    with pytest.raises(ValueError, match="size must be an integer above 0, got"):
+        load("celeba", size=value)
+    with pytest.raises(ValueError, match="n must be None or an integer above 0, got"):
+        load("celeba", n=value)
 
 
 def test_where_there_is_none_the_error_says_where_to_get_it_and_where_to_put_it(tmp_path, monkeypatch):
