@@ -56,11 +56,11 @@ def stratified(n_rows: int, batch: int, like: Tensor) -> Tensor:
     1/N for the row that z came from, (N - M')/(N M') for one other, 1/M' for the rest, M' = M - 1.
     """
     others = max(batch - 1, 1)
-    log_w = like.new_full((batch, batch), -math.log(others))
     row = torch.arange(batch, device=like.device)
-    log_w[row, (row + 1) % batch] = math.log(max(n_rows - others, 1e-12) / (n_rows * others))
-    log_w[row, row] = -math.log(n_rows)
-    return log_w
+    ahead = (row - row[:, None]) % batch  # no writes by index: a CUDA graph cannot fetch the number
+    one = math.log(max(n_rows - others, 1e-12) / (n_rows * others))
+    rest = like.new_full((batch, batch), -math.log(others))
+    return torch.where(ahead == 0, -math.log(n_rows), torch.where(ahead == 1, one, rest))
 
 
 TC_ESTIMATORS: dict[str, Callable[[int, int, Tensor], Tensor]] = {"weighted": weighted, "stratified": stratified}
