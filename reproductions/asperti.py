@@ -12,7 +12,6 @@ mean is at most .01.
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 from pathlib import Path
@@ -140,10 +139,7 @@ def figure(data: str, found: dict[str, Any], path: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=Path("results"))
-    parser.add_argument("--state", type=Path, default=None, help="where finished trainings are kept (out/state)")
-    parser.add_argument("--device", default="auto")
+    parser = jobs.options(__doc__)
     parser.add_argument("--steps", type=int, default=100_000)
     parser.add_argument("--conv-steps", type=int, default=20_000)
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])

@@ -5,6 +5,7 @@ A result is kept in a file as soon as it is there, so a killed reproduction goes
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import json
 import time
@@ -14,9 +15,18 @@ from typing import Any
 
 import sparsevae as sv
 
-__all__ = ["run"]
+__all__ = ["options", "run"]
 
 Job = dict[str, Any]
+
+
+def options(about: str | None) -> argparse.ArgumentParser:
+    """What every reproduction in pieces asks for; `args.state` is None for out/state."""
+    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=Path("results"))
+    parser.add_argument("--state", type=Path, default=None, help="where finished trainings are kept (out/state)")
+    parser.add_argument("--device", default="auto")
+    return parser
 
 
 def _path(folder: Path, function: Callable[..., Any], job: Job) -> Path:

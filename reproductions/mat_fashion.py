@@ -9,10 +9,8 @@ means after each unit is divided by its standard deviation over the test images;
 
 from __future__ import annotations
 
-import argparse
 import json
 import warnings
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -58,10 +56,7 @@ def train(off: float, mmd: float, seed: int, epochs: int, network: str = "mat", 
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=Path("results"))
-    parser.add_argument("--state", type=Path, default=None, help="where finished trainings are kept (out/state)")
-    parser.add_argument("--device", default="auto")
+    parser = jobs.options(__doc__)
     parser.add_argument("--epochs", type=int, default=80)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     args = parser.parse_args()

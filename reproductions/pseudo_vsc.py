@@ -10,11 +10,9 @@ same number of units within 5 %, three seeds, on one stored binarisation of the 
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 import warnings
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,7 +20,7 @@ import torch
 
 import sparsevae as sv
 from reproductions import jobs
-from reproductions.stack import fit_together
+from reproductions.stack import fit_all
 from sparsevae.distributions import divergence
 
 ALPHA = 0.01
@@ -57,13 +55,7 @@ def train(
         return est
 
     group = [estimator(**m) for m in members]
-    if model == "PseudoVSC":
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", sv.SparsityWarning)
-            for est in group:
-                est.fit(X)
-    else:
-        fit_together(group, X)
+    fit_all(group, X)
     return {"runs": [{**m, **look(est, test)} for m, est in zip(members, group, strict=True)]}
 
 
@@ -120,10 +112,7 @@ def tuned(results: list[dict[str, Any]], drawn: float) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=Path("results"))
-    parser.add_argument("--state", type=Path, default=None, help="where finished trainings are kept (out/state)")
-    parser.add_argument("--device", default="auto")
+    parser = jobs.options(__doc__)
     parser.add_argument("--steps", type=int, default=30_000)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     args = parser.parse_args()

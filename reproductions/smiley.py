@@ -13,10 +13,8 @@ A unit is used when the standard deviation of its code over the test images exce
 
 from __future__ import annotations
 
-import argparse
 import functools
 import json
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +23,7 @@ import torch
 
 import sparsevae as sv
 from reproductions import jobs
-from reproductions.stack import fit_together
+from reproductions.stack import fit_all
 from sparsevae import metrics
 from sparsevae.data import smiley
 
@@ -66,13 +64,7 @@ def train(
         return est
 
     group = [estimator(**m) for m in members]
-    if model == "PseudoVSC":
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", sv.SparsityWarning)
-            for est in group:
-                est.fit(data.X)
-    else:
-        fit_together(group, data.X)
+    fit_all(group, data.X)
     return {
         "runs": [{**m, **look(est, matrix and i == 0)} for i, (m, est) in enumerate(zip(members, group, strict=True))]
     }
@@ -179,10 +171,7 @@ def figure(results: list[dict[str, Any]], path: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=Path("results"))
-    parser.add_argument("--state", type=Path, default=None, help="where finished trainings are kept (out/state)")
-    parser.add_argument("--device", default="auto")
+    parser = jobs.options(__doc__)
     parser.add_argument("--steps", type=int, default=20_000)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--sizes", type=int, nargs="+", default=list(SIZES))

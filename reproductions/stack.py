@@ -22,7 +22,7 @@ from sparsevae.priors import FixedSpikeSlab, Prior, StandardNormal
 from sparsevae.rows import place
 from sparsevae.training import fit
 
-__all__ = ["fit_together"]
+__all__ = ["fit_all", "fit_together"]
 
 
 class _Variances(FixedGaussianData):
@@ -53,6 +53,17 @@ def _prior(members: Sequence[Any]) -> Prior:
     if type(prior) is StandardNormal:
         return prior
     raise TypeError(f"priors of type {type(prior).__name__} cannot be stacked; train these models one by one.")
+
+
+def fit_all(members: Sequence[Any], X: Any) -> None:
+    """Fit estimators of one class and one shape, as one where their prior can be stacked, else one by one."""
+    if isinstance(members[0], sv.PseudoVSC):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", sv.SparsityWarning)
+            for m in members:
+                m.fit(X)
+    else:
+        fit_together(members, X)
 
 
 def fit_together(members: Sequence[Any], X: Any) -> None:

@@ -31,6 +31,7 @@ __all__ = [
     "normal_kl",
     "pair",
     "spike_slab_kl",
+    "surcharge",
     "unit_divergence",
 ]
 
@@ -412,4 +413,10 @@ def closed_form(q: Distribution, p: Distribution) -> bool:
 
 def divergence(q: Distribution, p: Distribution, value: Tensor | None = None) -> Tensor:
     """KL(q || p) per item, (..., B), in nats: the sum over units, and what a prior chosen by x adds for its choice."""
-    return unit_divergence(q, p, value).sum(-1) + getattr(p, "extra", 0.0)
+    return unit_divergence(q, p, value).sum(-1) + surcharge(p)
+
+
+def surcharge(p: Distribution) -> Tensor | float:
+    """What a prior chosen by x costs beside the sum over units, (..., B); 0 for every other."""
+    extra: Tensor | float = getattr(p, "extra", 0.0)
+    return extra

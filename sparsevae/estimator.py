@@ -441,7 +441,6 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
 
     def to(self, device: str | torch.device) -> Self:
         """Move a fitted model to a device."""
-        check_is_fitted(self)
         self.model_.to(device)
         self.scaling_.to(device)
         if hasattr(self, "second_stage_"):
@@ -463,7 +462,6 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         Spike-and-slab models return a CSR matrix, float32, with exact zeros; `max_active` keeps at most that many
         non-zeros a row, those whose gates are most probable. Gaussian models return a dense array of means.
         """
-        check_is_fitted(self)
         X = self._read(X, reset=False)
         if max_active is not None:
             check_number("max_active", max_active, "an integer above 0", lambda k: k > 0, whole=True)
@@ -492,7 +490,6 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
     @_inference
     def inverse_transform(self, Z: Any) -> Array:
         """Decode: the mean of p(x|z) for every code, in X's own units."""
-        check_is_fitted(self)
         Z = check_array(Z, accept_sparse="csr", dtype=np.float32, input_name="Z")
         if Z.shape[1] != self._n_features_out:
             raise ValueError(f"codes have {self._n_features_out} columns, one per unit; got {Z.shape[1]}.")
@@ -509,7 +506,6 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
     @_inference
     def _bounds(self, X: Any, n_samples: int) -> Bounds:
         """Bounds of every row, in nats of X's own units where the likelihood is a density."""
-        check_is_fitted(self)
         X = self._read(X, reset=False)
         check_number("n_samples", n_samples, "an integer above 0", lambda k: k > 0, whole=True)
         seed = mix(self._training().seed, 4)
@@ -529,7 +525,6 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
     def score_meaning(self, X: Any) -> str:
         """What a score of X is: 'bound' (on log p(x)), or 'cross-entropy' (grey pixels), 'normalised-row density', or
         'joint density at the code' (log p(x, z) of an autoencoder without noise)."""
-        check_is_fitted(self)
         if not self.model_.posterior.density:
             return "joint density at the code"
         if not self.scaling_.reversible:
@@ -572,7 +567,6 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         is active when the variance over rows of the mean of q(z|x) exceeds .01.
         `mse` is per value in X's own units (of normalised rows for scale="unit-norm").
         """
-        check_is_fitted(self)
         for cap in caps:
             check_number("a cap", cap, "an integer above 0", lambda k: k > 0, whole=True)
         given, X = X, self._read(X, reset=False)
@@ -626,7 +620,6 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
 
         With `second_stage` z comes from the model of the codes that `sparsevae.second_stage` fitted instead.
         """
-        check_is_fitted(self)
         check_number("n", n, "an integer, 0 or above", lambda n: n >= 0, whole=True)
         draw = self._fresh(seed)
         if second_stage:
@@ -646,7 +639,6 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
 
         X is one row; the units that are off stay at zero (VSC, figure 13). For dense models this is `sample`.
         """
-        check_is_fitted(self)
         check_number("n", n, "an integer, 0 or above", lambda n: n >= 0, whole=True)
         X = self._read(X, reset=False)
         if X.shape[0] != 1:

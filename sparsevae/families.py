@@ -86,10 +86,14 @@ class SpikeSlabPosterior(Family):
         super().__init__()
         self.gate = gate
 
+    def warmth(self) -> Tensor | None:
+        """How much of the slab a training draw sees; None: all of it."""
+        return None
+
     def forward(self, raw: Tensor) -> Distribution:
         loc, log_variance, logits = raw.chunk(3, -1)
         scale = _deviation(log_variance)
-        return SpikeSlab(logits, loc, scale, self.gate, validate_args=False)
+        return SpikeSlab(logits, loc, scale, self.gate, validate_args=False, warmth=self.warmth())
 
 
 class WarmSpikeSlabPosterior(SpikeSlabPosterior):
@@ -105,10 +109,8 @@ class WarmSpikeSlabPosterior(SpikeSlabPosterior):
         super().__init__(gate)
         self.register_buffer("slab_warmup", torch.ones(()), persistent=False)
 
-    def forward(self, raw: Tensor) -> Distribution:
-        loc, log_variance, logits = raw.chunk(3, -1)
-        scale = _deviation(log_variance)
-        return SpikeSlab(logits, loc, scale, self.gate, validate_args=False, warmth=per_member(self.slab_warmup))
+    def warmth(self) -> Tensor | None:
+        return per_member(self.slab_warmup)
 
 
 class SlabPosterior(Family):
@@ -162,63 +164,64 @@ class BernoulliData(Likelihood):
         return None
 
 
-class GaussianData(Likelihood):
-    """raw = (loc, s) -> N(loc, floor + softplus(s)): a mean and a learned variance for every value.
+class FlooredData(Likelihood):
+    """Likelihoods that learn a variance for every value, floor + softplus(s).
 
     Without the floor a constant pixel lets the variance fall to 0 and the density grow without limit, so the floor
     is a setting that every score depends on and that is stored and reported with it.
     """
 
-    parts: ClassVar[int] = 2
+    suits: ClassVar[str] = "1e-3 to 1e-2 suits scaled data"
 
     def __init__(self, floor: float) -> None:
         super().__init__()
         if not floor > 0:
-            raise ValueError(f"variance_floor must be above 0, got {floor!r}; 1e-3 to 1e-2 suits scaled data.")
+            raise ValueError(f"variance_floor must be above 0, got {floor!r}; {self.suits}.")
         self.floor = float(floor)
-
-    def forward(self, raw: Tensor) -> Distribution:
-        loc, s = raw.chunk(2, -1)
-        return normal_by_variance(loc, self.floor + softplus(s))
 
     def describe(self) -> dict[str, float]:
         return {"variance_floor": self.floor}
 
 
-class FixedGaussianData(Likelihood):
-    """raw = loc -> N(loc, variance), the same known variance everywhere: squared error with an explicit scale."""
+class GaussianData(FlooredData):
+    """raw = (loc, s) -> N(loc, floor + softplus(s)): a mean and a learned variance for every value."""
+
+    parts: ClassVar[int] = 2
+
+    def forward(self, raw: Tensor) -> Distribution:
+        loc, s = raw.chunk(2, -1)
+        return normal_by_variance(loc, self.floor + softplus(s))
+
+
+class KnownVarianceData(Likelihood):
+    """Likelihoods with one known variance everywhere: an error with an explicit scale."""
 
     def __init__(self, variance: float) -> None:
         super().__init__()
         if not variance > 0:
             raise ValueError(f"variance must be above 0, got {variance!r}.")
         self.variance = float(variance)
-
-    def forward(self, raw: Tensor) -> Distribution:
-        return normal_by_variance(raw, torch.full_like(raw, self.variance))
 
     def describe(self) -> dict[str, float]:
         return {"variance": self.variance}
 
 
-class LaplaceData(Likelihood):
-    """raw = loc -> Laplace(loc, b) with 2 b^2 = variance, the same everywhere: absolute error with a scale."""
+class FixedGaussianData(KnownVarianceData):
+    """raw = loc -> N(loc, variance): squared error."""
 
-    def __init__(self, variance: float) -> None:
-        super().__init__()
-        if not variance > 0:
-            raise ValueError(f"variance must be above 0, got {variance!r}.")
-        self.variance = float(variance)
+    def forward(self, raw: Tensor) -> Distribution:
+        return normal_by_variance(raw, torch.full_like(raw, self.variance))
+
+
+class LaplaceData(KnownVarianceData):
+    """raw = loc -> Laplace(loc, b) with 2 b^2 = variance: absolute error."""
 
     def forward(self, raw: Tensor) -> Distribution:
         scale = torch.full_like(raw, (self.variance / 2) ** 0.5)
         return Independent(Laplace(raw, scale, validate_args=False), 1, validate_args=False)
 
-    def describe(self) -> dict[str, float]:
-        return {"variance": self.variance}
 
-
-class SpikeSlabData(Likelihood):
+class SpikeSlabData(FlooredData):
     """raw = (loc, s, logits) -> SpikeSlab: each value is exactly 0, or N(loc, floor + softplus(s)).
 
     The law of sparse codes as data: log(1 - p_on) for a zero, log p_on + log N for any other value. Sizes are learned
@@ -227,19 +230,11 @@ class SpikeSlabData(Likelihood):
 
     parts: ClassVar[int] = 3
     atom: ClassVar[bool] = True
-
-    def __init__(self, floor: float) -> None:
-        super().__init__()
-        if not floor > 0:
-            raise ValueError(f"variance_floor must be above 0, got {floor!r}; 1e-4 to 1e-2 suits codes.")
-        self.floor = float(floor)
+    suits: ClassVar[str] = "1e-4 to 1e-2 suits codes"
 
     def forward(self, raw: Tensor) -> Distribution:
         loc, s, logits = raw.chunk(3, -1)
         return SpikeSlab(logits, loc, (self.floor + softplus(s)).sqrt(), validate_args=False)
-
-    def describe(self) -> dict[str, float]:
-        return {"variance_floor": self.floor}
 
 
 LIKELIHOODS: tuple[str, ...] = ("auto", "bernoulli", "gaussian", "fixed-gaussian", "laplace", "spike-slab")

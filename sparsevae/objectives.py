@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 import torch
 from torch import Tensor, nn
 
-from sparsevae.distributions import divergence, unit_divergence
+from sparsevae.distributions import divergence, surcharge, unit_divergence
 from sparsevae.model import Trace
 
 __all__ = ["Objective", "Term", "free_bits", "kl", "nll"]
@@ -40,9 +40,9 @@ def free_bits(floor: float) -> Term:
     def term(trace: Trace) -> dict[str, Tensor]:
         terms = {}
         for k, s in trace.latents.items():
-            units = unit_divergence(s.q, s.p, s.value)
-            choice = divergence(s.q, s.p, s.value) - units.sum(-1)  # what is paid beside the units, by few priors
-            terms[f"kl_{k}"] = units.mean(-2, keepdim=True).clamp_min(floor).sum(-1) + choice.mean(-1, keepdim=True)
+            units, choice = unit_divergence(s.q, s.p, s.value), surcharge(s.p)
+            paid = choice.mean(-1, keepdim=True) if isinstance(choice, Tensor) else choice
+            terms[f"kl_{k}"] = units.mean(-2, keepdim=True).clamp_min(floor).sum(-1) + paid
         return terms
 
     return term

@@ -4,7 +4,6 @@ estimator keeps every promise of a dense one."""
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,15 +19,6 @@ from sparsevae.networks import Linear, initialise
 
 pytestmark = pytest.mark.filterwarnings("ignore::sparsevae.training.SparsityWarning")
 rng = np.random.default_rng(0)
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    """Small maps on shared cores: a second thread only waits."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def sizes(height: int, width: int, channels: int = 1, *, parts: int = 1, **more: Any) -> Sizes:

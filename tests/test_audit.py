@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import math
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,15 +24,8 @@ from sparsevae import metrics
 from sparsevae.auditing import Audit, audit
 from sparsevae.collapse import noise_experiment
 from sparsevae.sizing import suggest_size
-from sparsevae.threads import threads
 
 pytestmark = pytest.mark.filterwarnings("ignore::sparsevae.training.SparsityWarning")
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    with threads(1):
-        yield
 
 
 @pytest.fixture(scope="module")

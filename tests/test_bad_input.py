@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,15 +22,6 @@ pytestmark = pytest.mark.filterwarnings("ignore::sparsevae.training.SparsityWarn
 MODELS = list(REGISTRY.values())
 rng = np.random.default_rng(0)
 X = rng.normal(size=(150, 3)) @ rng.normal(size=(3, 6)) + 0.1 * rng.normal(size=(150, 6))
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    """Tiny matrices on shared cores: a second thread only waits."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture

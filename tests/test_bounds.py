@@ -3,7 +3,6 @@
 import itertools
 import math
 import warnings
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -22,15 +21,6 @@ from sparsevae.model import LatentModel
 from sparsevae.networks import Linear, initialise, mlp
 from sparsevae.objectives import Objective, kl, nll
 from sparsevae.priors import FixedSpikeSlab, StandardNormal
-from sparsevae.threads import threads
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """Many small operations: on a busy machine a second thread makes them ten times slower."""
-    with threads(1):
-        yield
-
 
 quiet = pytest.mark.filterwarnings("ignore:.*units.*:sparsevae.training.SparsityWarning")
 

@@ -11,14 +11,12 @@ import time
 import types
 import typing
 import warnings
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
 import pytest
 import scipy.sparse
-import torch
 from torch import nn
 
 import sparsevae as sv
@@ -32,14 +30,6 @@ pytestmark = pytest.mark.filterwarnings("ignore::sparsevae.training.SparsityWarn
 
 SMALL = ["--data", "digits", "--hidden", "16", "--n-components", "9", "--device", "cpu"]
 COVERED = {"folder": "--out", "verbose": "--quiet"}
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 class Output(typing.NamedTuple):

@@ -2,7 +2,7 @@
 
 import copy
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -11,14 +11,6 @@ from torch import Tensor, nn
 
 from sparsevae.convolutions import BatchNorm, Convolution, ToImage, ToRows, TransposedConvolution, same
 from sparsevae.networks import initialise
-from sparsevae.threads import threads
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """Many small operations: on a busy machine a second thread makes them ten times slower."""
-    with threads(1):
-        yield
 
 
 def generator(seed: int = 0) -> torch.Generator:

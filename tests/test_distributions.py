@@ -2,7 +2,6 @@
 
 import math
 import warnings
-from collections.abc import Iterator
 from itertools import pairwise
 
 import numpy as np
@@ -26,15 +25,6 @@ from sparsevae.distributions import (
 )
 from sparsevae.gradients import AlwaysOn, ScaledSigmoid, StraightThrough
 from sparsevae.testing import check_distribution
-from sparsevae.threads import threads
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """Many small operations: on a busy machine a second thread makes them ten times slower."""
-    with threads(1):
-        yield
-
 
 INF = math.inf
 

@@ -1,7 +1,6 @@
 """Gates, the tape and per-row noise: the right laws, and no dependence on anything but what they say."""
 
 import math
-from collections.abc import Iterator
 from itertools import combinations
 
 import numpy as np
@@ -19,15 +18,6 @@ from sparsevae.gradients import GATES, AlwaysOn, ScaledSigmoid, StraightThrough,
 from sparsevae.mixtures import TwoNormals
 from sparsevae.objectives import Objective, kl, nll
 from sparsevae.step import knobs
-from sparsevae.threads import threads
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """Many small operations: on a busy machine a second thread makes them ten times slower."""
-    with threads(1):
-        yield
-
 
 # An even grid of uniforms, in double precision: expectations over u without Monte Carlo error.
 GRID = (torch.arange(400_000, dtype=torch.float64) + 0.5) / 400_000

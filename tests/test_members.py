@@ -32,15 +32,6 @@ from sparsevae.priors import FixedSpikeSlab, Prior, SparseNormals, StandardNorma
 from sparsevae.step import clip_gradients
 from sparsevae.terms import Capacity, mmd, stratified, total_correlation
 from sparsevae.testing import check_model
-from sparsevae.threads import threads
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """Many small operations: on a busy machine a second thread makes them ten times slower."""
-    with threads(1):
-        yield
-
 
 B, D, J, H = 6, 5, 4, 8
 MEMBERS = [(3,), (2, 3)]

@@ -2,7 +2,6 @@
 
 import itertools
 import math
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -14,14 +13,6 @@ from sparsevae.distributions import SpikeSlab, divergence, normal, unit_divergen
 from sparsevae.draw import Draw, Fresh
 from sparsevae.metrics.sparsity import hoyer
 from sparsevae.mixtures import Selected, SpikeSlabMixture, TwoNormals
-from sparsevae.threads import threads
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """Many small operations: on a busy machine a second thread makes them ten times slower."""
-    with threads(1):
-        yield
 
 
 def hard(seed: int = 0) -> Draw:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import re
 import warnings
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,15 +28,6 @@ N, D = 40, 16
 _rng = np.random.default_rng(0)
 X = (_rng.normal(size=(N, 3)) @ _rng.normal(size=(3, D)) + 0.3 * _rng.normal(size=(N, D))).astype(np.float32)
 GREY = _rng.random((N, D)).astype(np.float32)
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    """Tiny matrices on shared cores: a second thread only waits."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def make(cls: type[SparseCoder], *, training: dict[str, Any] | None = None, **changes: Any) -> Any:

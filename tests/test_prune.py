@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,16 +18,9 @@ from torch import Tensor, nn
 import sparsevae as sv
 from sparsevae.auditing import audit
 from sparsevae.pruning import prune
-from sparsevae.threads import threads
 
 pytestmark = pytest.mark.filterwarnings("ignore::sparsevae.training.SparsityWarning")
 QUICK = sv.Training(steps=500, learning_rate=5e-3, verbose=0)
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    with threads(1):
-        yield
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,6 @@
 
 import itertools
 import math
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,15 +24,6 @@ from sparsevae.networks import Linear, initialise
 from sparsevae.objectives import kl, nll
 from sparsevae.pseudo_inputs import SELECTIONS, PseudoInputs
 from sparsevae.step import Run
-from sparsevae.threads import threads
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """Many small operations: on a busy machine a second thread makes them ten times slower."""
-    with threads(1):
-        yield
-
 
 pytestmark = pytest.mark.filterwarnings("ignore::sparsevae.training.SparsityWarning")
 

@@ -7,7 +7,6 @@ import io
 import re
 import sys
 import warnings
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,16 +17,9 @@ from torch import nn
 
 import sparsevae as sv
 from sparsevae import demo, plots, report
-from sparsevae.threads import threads
 
 COLUMNS = ["price in $", "cost_$_a", "weight", "height", "size <m>"]
 QUICK = sv.Training(steps=60, batch_size=32, learning_rate=1e-2, verbose=0)
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    with threads(1):
-        yield
 
 
 def quiet(est: Any, X: Any) -> Any:

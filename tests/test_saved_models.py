@@ -9,7 +9,6 @@ import builtins
 import json
 import pickle
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -29,15 +28,6 @@ SAVED = Path(__file__).parent / "saved"
 rng = np.random.default_rng(0)
 X = (rng.normal(size=(80, 3)) @ rng.normal(size=(3, 7)) + 0.1 * rng.normal(size=(80, 7))).astype(np.float32)
 BINARY = (X > 0).astype(np.uint8)
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    """Tiny matrices on shared cores: a second thread only waits."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def make(cls: Any = sv.VSC, *, training: dict[str, Any] | None = None, **changes: Any) -> Any:

@@ -3,7 +3,6 @@
 import math
 import os
 import tracemalloc
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -21,13 +20,6 @@ from sparsevae.threads import cpu_quota, threads
 
 CPU = torch.device("cpu")
 quiet = pytest.mark.filterwarnings("ignore:.*units.*:sparsevae.training.SparsityWarning")
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """Many small operations: on a busy machine a second thread makes them ten times slower."""
-    with threads(1):
-        yield
 
 
 def chosen(name: str, X: np.ndarray) -> Scaling:

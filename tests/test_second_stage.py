@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,19 +18,12 @@ import sparsevae as sv
 from sparsevae import storage
 from sparsevae.distributions import SpikeSlab
 from sparsevae.storage import StorageError
-from sparsevae.threads import threads
 from sparsevae.two_stage import draw_codes, second_stage
 
 pytestmark = pytest.mark.filterwarnings("ignore::sparsevae.training.SparsityWarning")
 QUICK = sv.Training(steps=20, batch_size=32, learning_rate=1e-2, verbose=0)
 rng = np.random.default_rng(0)
 X = (rng.normal(size=(90, 3)) @ rng.normal(size=(3, 7)) + 0.1 * rng.normal(size=(90, 7))).astype(np.float32)
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    with threads(1):
-        yield
 
 
 def fitted(cls: Any = sv.VSC, **changes: Any) -> Any:

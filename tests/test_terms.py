@@ -2,7 +2,6 @@
 
 import itertools
 import math
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -25,14 +24,6 @@ from sparsevae.terms import (
     total_correlation,
     weighted,
 )
-from sparsevae.threads import threads
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """Many small operations: on a busy machine a second thread makes them ten times slower."""
-    with threads(1):
-        yield
 
 
 def trace_of(loc: Tensor, scale: Tensor, z: Tensor, reference: Tensor | None = None) -> Trace:

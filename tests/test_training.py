@@ -11,7 +11,7 @@ import signal
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -42,15 +42,6 @@ pytestmark = quiet
 rng = np.random.default_rng(0)
 X = (rng.normal(size=(200, 4)) * (rng.random((200, 4)) < 0.6) @ rng.normal(size=(4, 10))).astype(np.float32)
 BINARY = (X > 0.3).astype(np.float32)
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """Tiny matrices on shared cores: a second thread only waits."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def make(cls: Any = sv.VSC, *, training: dict[str, Any] | None = None, **changes: Any) -> Any:

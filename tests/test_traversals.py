@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import warnings
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -18,16 +17,9 @@ from sklearn.decomposition import PCA
 
 import sparsevae as sv
 from sparsevae import plots
-from sparsevae.threads import threads
 from sparsevae.traversals import VALUES, activation_matrix, class_shares, edits, interpolate, traverse, walk
 
 QUICK = sv.Training(steps=60, batch_size=32, learning_rate=1e-2, verbose=0)
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    with threads(1):
-        yield
 
 
 def quiet(est: Any, X: Any) -> Any:
