@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from . import celeba, digits, har, mnist, smiley, tiles
+from . import celeba, counting, digits, har, mnist, mulan, smiley, tiles
 from .dataset import Dataset
 from .fetch import ByHand, Collection
 from .files import READERS, read_array
@@ -27,8 +27,12 @@ class Entry(NamedTuple):
 
 
 CATALOGUE: dict[str, Entry] = {
+    "birds": Entry(mulan.make_birds, mulan.ABOUT_BIRDS, 322, 323, 260, mulan.BIRDS),
+    "cal500": Entry(mulan.make_cal500, mulan.ABOUT_CAL500, 400, 102, 68, mulan.CAL500),
     "celeba": Entry(celeba.make, celeba.ABOUT, 162_770, 19_962, 3072, celeba.CELEBA, at_most=True),
+    "digit-canvas": Entry(counting.make, counting.ABOUT, 5000, 1000, 3920, mnist.MNIST),
     "digits": Entry(digits.make, digits.ABOUT, 1438, 359, 64, "inside scikit-learn"),
+    "emotions": Entry(mulan.make_emotions, mulan.ABOUT_EMOTIONS, 391, 202, 72, mulan.EMOTIONS),
     "fashion-mnist": Entry(mnist.make_fashion, mnist.ABOUT_FASHION, 60_000, 10_000, 784, mnist.FASHION),
     "mnist": Entry(mnist.make, mnist.ABOUT_MNIST, 60_000, 10_000, 784, mnist.MNIST),
     "smiley": Entry(smiley.make, smiley.ABOUT, 60_000, 20_000, 1024, "generated"),
@@ -93,8 +97,8 @@ def load(name: str | os.PathLike[str], **options: Any) -> Dataset:
     Parameters
     ----------
     name : str or path
-        "celeba", "digits", "fashion-mnist", "mnist", "smiley", "smiley-authors", "tiles", "uci-har"; or a path
-        that ends in .npy, .npz, .csv or .parquet (see :func:`read_array`).
+        One of :func:`names`; or a path that ends in .npy, .npz, .csv or .parquet (see :func:`read_array`). Sets in
+        Mulan's format of your own are read by :func:`read_mulan`.
     **options
         Keyword arguments of the loader, listed by ``info(name).options``; for a .npz file of several arrays
         ``key``.

@@ -30,6 +30,15 @@ from .disentanglement import (
     sap,
 )
 from .factors import mutual_information
+from .multilabel import (
+    Interval,
+    LabelTable,
+    bootstrap_interval,
+    cardinality,
+    label_table,
+    macro_f1,
+    micro_f1,
+)
 from .probe import linear_probe
 from .sparsity import ClassHoyer, active_units, aggregate_hoyer, average_hoyer, class_hoyer, hoyer
 from .stability import Matching, match_units, seed_stability
@@ -38,6 +47,8 @@ __all__ = [
     "DCI",
     "BestMatch",
     "ClassHoyer",
+    "Interval",
+    "LabelTable",
     "Matching",
     "Presence",
     "active_units",
@@ -45,6 +56,8 @@ __all__ = [
     "average_hoyer",
     "best_match",
     "block_purity",
+    "bootstrap_interval",
+    "cardinality",
     "class_hoyer",
     "contrast",
     "correlation_matrix",
@@ -52,8 +65,11 @@ __all__ = [
     "dci_completeness",
     "dci_disentanglement",
     "hoyer",
+    "label_table",
     "linear_probe",
+    "macro_f1",
     "match_units",
+    "micro_f1",
     "mig",
     "modularity",
     "mutual_information",
