@@ -23,7 +23,7 @@ import torch
 
 import sparsevae as sv
 from reproductions import jobs
-from reproductions.stack import fit_all
+from reproductions.stack import fit_together
 from sparsevae import metrics
 from sparsevae.data import smiley
 
@@ -43,7 +43,7 @@ def _data() -> sv.data.Dataset:
 def train(
     model: str, units: int, steps: int, members: list[dict[str, Any]], matrix: bool = False, device: str = "auto"
 ) -> dict[str, Any]:
-    """Models of one shape, {seed, beta} each, trained as one where their prior allows it; their scores."""
+    """Models of one shape, {seed, beta} each, trained as one; their scores."""
     data = _data()
 
     def estimator(seed: int, **own: Any) -> sv.SparseCoder:
@@ -64,7 +64,7 @@ def train(
         return est
 
     group = [estimator(**m) for m in members]
-    fit_all(group, data.X)
+    fit_together(group, data.X)
     return {
         "runs": [{**m, **look(est, matrix and i == 0)} for i, (m, est) in enumerate(zip(members, group, strict=True))]
     }

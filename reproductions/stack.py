@@ -1,7 +1,8 @@
 """Several models of one shape trained as one: seeds, weights, alphas and variances side by side.
 
 Every layer carries a leading member dimension, so a GPU that one small model leaves idle trains ten.
-Members start from the weights that they would have alone and draw their own noise; batches are shared.
+Members start from the weights (and pseudo-inputs) that they would have alone and draw their own noise; batches are
+shared.
 """
 
 from __future__ import annotations
@@ -18,11 +19,16 @@ import sparsevae as sv
 from sparsevae.architectures import NETWORKS, Sizes
 from sparsevae.distributions import normal_by_variance
 from sparsevae.families import FixedGaussianData, Likelihood
+from sparsevae.objectives import Objective
 from sparsevae.priors import FixedSpikeSlab, Prior, StandardNormal
+from sparsevae.pseudo_inputs import PseudoInputs
 from sparsevae.rows import place
+from sparsevae.terms import aggregate_sparsity
 from sparsevae.training import fit
 
-__all__ = ["fit_all", "fit_together"]
+__all__ = ["fit_together"]
+
+_OWN = ("alpha", "beta", "gamma", "sparsity", "variance")  # what members may differ in, beside the seed
 
 
 class _Variances(FixedGaussianData):
@@ -50,28 +56,52 @@ def _prior(members: Sequence[Any]) -> Prior:
     prior: Prior = members[0].prior()
     if isinstance(prior, FixedSpikeSlab):
         return FixedSpikeSlab(prior.n_components, [float(m.alpha) for m in members])
+    if isinstance(prior, PseudoInputs):
+        (n_inputs, n_features), n = prior.inputs.shape, len(members)
+        selection = type(prior.selection)(n_features, n_inputs, (n,))
+        return PseudoInputs(prior.n_components, n_features, n_inputs, selection, (n,))
     if type(prior) is StandardNormal:
         return prior
     raise TypeError(f"priors of type {type(prior).__name__} cannot be stacked; train these models one by one.")
 
 
-def fit_all(members: Sequence[Any], X: Any) -> None:
-    """Fit estimators of one class and one shape, as one where their prior can be stacked, else one by one."""
+def _objective(members: Sequence[Any], device: torch.device) -> Objective:
+    """The first member's terms, with every member's own weights and, for a learned prior, its own alpha."""
+    objective: Objective = members[0].objective()
     if isinstance(members[0], sv.PseudoVSC):
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", sv.SparsityWarning)
-            for m in members:
-                m.fit(X)
-    else:
-        fit_together(members, X)
+        *others, _ = objective.terms  # the last is the aggregate sparsity, with one alpha
+        alphas = torch.tensor([float(m.alpha) for m in members], device=device)
+        objective = Objective(*others, aggregate_sparsity(alphas), weights=members[0].weights())
+    for name in objective.knobs:
+        setattr(objective, name, torch.tensor([m.weights()[name] for m in members]))
+    return objective.to(device)
+
+
+def _check_alike(members: Sequence[Any]) -> None:
+    """Refuse members that the first one's networks, schedules and training settings would not serve."""
+
+    def settings(m: Any) -> dict[str, Any]:
+        own = {k: v for k, v in m.get_params(deep=False).items() if k not in (*_OWN, "training")}
+        training = {f"training.{k}": v for k, v in m._training().get_params().items() if k != "seed"}
+        return {"class": type(m).__name__, **own, **training}
+
+    first = settings(members[0])
+    for other in map(settings, members[1:]):
+        for name, value in first.items():
+            if other[name] != value:  # of one class, so that both have it: the class came first
+                raise ValueError(
+                    f"models of a stack share all but {', '.join(_OWN)} and training.seed; got {name}={value!r} and "
+                    f"{name}={other[name]!r}. Train these models apart."
+                )
 
 
 def fit_together(members: Sequence[Any], X: Any) -> None:
     """Fit estimators of one class and one shape on X; each is then as if fitted alone.
 
-    They may differ in seed, in `variance`, in `alpha` and in the weights of their terms (`beta`); their training
-    settings must be the same but for the seed. `history_` holds means over the members.
+    They may differ in seed, in `variance`, in `alpha` and in the weights of their terms (`beta`, `gamma`, `sparsity`);
+    all else must be the same. `history_` holds means over the members.
     """
+    _check_alike(members)
     for m in members:
         m.check()
         rows = m._read(X, reset=True)
@@ -92,9 +122,7 @@ def fit_together(members: Sequence[Any], X: Any) -> None:
     data = place(rows, device, resident=True)
     for m in members:
         m.n_rows_ = data.shape[0]
-    objective = first.objective().to(device)
-    for name in objective.knobs:
-        setattr(objective, name, torch.tensor([m.weights()[name] for m in members], device=device))
+    objective = _objective(members, device)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", sv.SparsityWarning)
         history, _ = fit(
@@ -106,3 +134,4 @@ def fit_together(members: Sequence[Any], X: Any) -> None:
         m.model_.eval()
         m.history_.extend(history)
         m.n_steps_ = settings.total_steps(data.shape[0])
+        m._settle(rows)

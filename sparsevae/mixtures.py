@@ -84,7 +84,7 @@ class SpikeSlabMixture(Distribution):
     ----------
     components : SpikeSlab (..., U, J)
         The spike-and-slabs.
-    weights : Tensor (U,)
+    weights : Tensor (U,) or (*members, U)
         rho, non-negative with sum 1.
     """
 
@@ -101,10 +101,16 @@ class SpikeSlabMixture(Distribution):
 
     def _average(self, values: Tensor) -> Tensor:
         """Over components, (..., U, J) -> (*batch, J): the same for every item of a member."""
-        mean = (self.weights[:, None] * values).sum(-2)
+        mean = (self.weights.unsqueeze(-1) * values).sum(-2)
         if len(self.batch_shape) >= mean.dim() > 1:
             mean = mean.unsqueeze(-2)
         return mean.expand(self._extended_shape())
+
+    @property
+    def _log_weights(self) -> Tensor:
+        """log rho as rows meet it, (U,) or (*members, 1, U)."""
+        log_rho = self.weights.log()
+        return log_rho.unsqueeze(-2) if log_rho.dim() > 1 else log_rho
 
     @property
     def mean(self) -> Tensor:
@@ -119,7 +125,7 @@ class SpikeSlabMixture(Distribution):
         c = self.components
         if len(c.batch_shape) > 1:  # members: (..., 1, U, J) meets (..., B, 1, J)
             c = SpikeSlab(c.logits.unsqueeze(-3), c.loc.unsqueeze(-3), c.scale.unsqueeze(-3), validate_args=False)
-        return torch.logsumexp(self.weights.log() + c.log_prob(value.unsqueeze(-2)), -1)
+        return torch.logsumexp(self._log_weights + c.log_prob(value.unsqueeze(-2)), -1)
 
     def opened(self) -> SpikeSlabMixture:
         """The same with every gate open."""
@@ -162,7 +168,7 @@ class Selected(SpikeSlabMixture):
             return 0.0
         w = self.choice
         log_w = w.clamp_min(torch.finfo(w.dtype).tiny).log()  # log 0 would leave the value alone, not the gradient
-        return (w * (log_w - self.weights.log())).sum(-1)
+        return (w * (log_w - self._log_weights)).sum(-1)
 
 
 @pair(SpikeSlab, Selected)

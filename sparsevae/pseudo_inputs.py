@@ -2,7 +2,8 @@
 
 q(z|x) is measured against q(z|x_u*), where a selection function picks u* among U learned pseudo-inputs. Three ways to
 select are published or sound, each a map x (B, D) -> weights (B, U); the prior that samples and bounds use is always
-the mixture sum_u rho_u q(z|x_u), rho the mean choice over the training rows (erratum 32).
+the mixture sum_u rho_u q(z|x_u), rho the mean choice over the training rows (erratum 32). Leading dimensions mean
+members: each has its own inputs, its own choice and its own rho.
 """
 
 from __future__ import annotations
@@ -23,16 +24,16 @@ __all__ = ["SELECTIONS", "PseudoInputs", "Selection"]
 
 
 class Selection(nn.Module):
-    """x (B, D) -> weights (B, U) from one linear layer."""
+    """x (*members, B, D) or shared (B, D) -> weights (*members, B, U) from one linear layer."""
 
     charged: ClassVar[bool] = False  # whether the KL pays for the choice
 
-    def __init__(self, n_features: int, n_inputs: int) -> None:
+    def __init__(self, n_features: int, n_inputs: int, members: tuple[int, ...] = ()) -> None:
         super().__init__()
-        self.layer = Linear(n_features, n_inputs)
+        self.layer = Linear(n_features, n_inputs, members)
 
     def sharpen(self, logits: Tensor) -> Tensor:
-        """Gate logits of the pseudo-inputs' codes, (U, J), as the prior uses them."""
+        """Gate logits of the pseudo-inputs' codes, (*members, U, J), as the prior uses them."""
         return logits
 
 
@@ -82,17 +83,21 @@ class PseudoInputs(Prior):
         J, D and U.
     selection : Selection
         x -> weights over inputs.
+    members : tuple of int
+        Leading dimensions of a stack of models, those of `selection` and of the encoder too.
     """
 
     rho: Tensor
     rows: Tensor
 
-    def __init__(self, n_components: int, n_features: int, n_inputs: int, selection: Selection) -> None:
+    def __init__(
+        self, n_components: int, n_features: int, n_inputs: int, selection: Selection, members: tuple[int, ...] = ()
+    ) -> None:
         super().__init__(n_components)
-        self.inputs = nn.Parameter(torch.zeros(n_inputs, n_features))
+        self.inputs = nn.Parameter(torch.zeros(*members, n_inputs, n_features))
         self.selection = selection
-        self.register_buffer("rho", torch.full((n_inputs,), 1.0 / n_inputs))
-        self.register_buffer("rows", torch.zeros(()))  # that rho is a mean over
+        self.register_buffer("rho", torch.full((*members, n_inputs), 1.0 / n_inputs))
+        self.register_buffer("rows", torch.zeros(members))  # that rho is a mean over
 
     def _components(self, encode: Encode) -> SpikeSlab:
         q = encode(self.inputs)
@@ -114,18 +119,19 @@ class PseudoInputs(Prior):
         return Selected(self._components(encode), self.rho, _normalised(choice), charged=True)
 
     def start(self, x: Tensor) -> None:
-        """Begin at real rows (again from the first, where there are fewer rows than inputs)."""
-        index = torch.arange(len(self.inputs), device=x.device) % len(x)
+        """Begin at real rows, (*members, n, D) or shared (n, D); again from the first, where they are too few."""
+        index = torch.arange(self.inputs.shape[-2], device=x.device) % x.shape[-2]
         with torch.no_grad():
-            self.inputs.copy_(x[index])
+            self.inputs.copy_(x[..., index, :])
 
     def settle(self, x: Tensor) -> None:
         """rho = the mean of the normalised choice over all rows that it has seen, from one call to the next."""
-        share = _normalised(self.selection(x)).sum(0)
-        rho = (self.rho * self.rows + share) / (self.rows + len(x))
+        share = _normalised(self.selection(x)).sum(-2)
+        seen, new = self.rows.unsqueeze(-1), x.shape[-2]
+        rho = (self.rho * seen + share) / (seen + new)
         rho = rho.clamp_min(1e-6)  # an input that no row chose stays possible
-        self.rho.copy_(rho / rho.sum())
-        self.rows.add_(len(x))
+        self.rho.copy_(rho / rho.sum(-1, keepdim=True))
+        self.rows.add_(new)
 
 
 def _normalised(choice: Tensor) -> Tensor:

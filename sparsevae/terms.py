@@ -141,11 +141,13 @@ def mmd(trace: Trace) -> dict[str, Tensor]:
     return {"mmd": (within - 2 * kernel(z, r) / n**2).unsqueeze(-1)}
 
 
-def aggregate_sparsity(alpha: float) -> Term:
+def aggregate_sparsity(alpha: float | Tensor) -> Term:
     """J KL_B(mean gate of the chosen pseudo-inputs; alpha), as `sparsity`: keeps the learned prior sparse (VSC, UAI).
 
-    The mean is over units, and over pseudo-inputs by the normalised choice of x. It is no part of the bound.
+    The mean is over units, and over pseudo-inputs by the normalised choice of x. It is no part of the bound. `alpha` is
+    one number, or for a stack of models one a member, (*members,).
     """
+    target = alpha.unsqueeze(-1) if isinstance(alpha, Tensor) else alpha  # meets (*members, B)
 
     def term(trace: Trace) -> dict[str, Tensor]:
         p = trace.latents["z"].p
@@ -155,7 +157,7 @@ def aggregate_sparsity(alpha: float) -> Term:
         gates = p.components.p_on.mean(-1)  # (U,), or (*members, U)
         on = (choice * (gates.unsqueeze(-2) if gates.dim() > 1 else gates)).sum(-1)
         off, tiny = 1 - on, torch.finfo(on.dtype).tiny  # log 0 would leave the value alone, not the gradient
-        cost = on * (on.clamp_min(tiny) / alpha).log() + off * (off.clamp_min(tiny) / (1 - alpha)).log()
+        cost = on * (on.clamp_min(tiny) / target).log() + off * (off.clamp_min(tiny) / (1 - target)).log()
         return {"sparsity": p.event_shape[0] * cost}
 
     return term

@@ -240,6 +240,89 @@ def test_an_input_that_no_row_chose_stays_possible() -> None:
     assert bool(torch.isfinite(bounds(model, X, 5).elbo).all())
 
 
+# -- members ---------------------------------------------------------------------------------------------------------
+
+
+def stack(selection: str, members: tuple[int, ...]) -> LatentModel:
+    """As many inputs as rows and, for one dimension of members, as members: a wrong axis would meet another."""
+    model = LatentModel(
+        Linear(D, 3 * J, members),
+        SpikeSlabPosterior(ScaledSigmoid()),
+        Linear(J, D, members),
+        FixedGaussianData(VARIANCE),
+        PseudoInputs(J, D, 3, SELECTIONS[selection](D, 3, members), members),
+    )
+    initialise(model, torch.Generator().manual_seed(1))
+    g = torch.Generator().manual_seed(2)
+    with torch.no_grad():
+        model.prior.inputs.copy_(torch.randn(model.prior.inputs.shape, generator=g))
+        model.prior.rho.copy_(torch.softmax(torch.randn(model.prior.rho.shape, generator=g), -1))
+    return model
+
+
+def member(model: LatentModel, selection: str, m: tuple[int, ...]) -> LatentModel:
+    alone = stack(selection, ())
+    alone.load_state_dict({k: v[m] for k, v in model.state_dict().items()})
+    return alone.train(model.training)
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("members", [(3,), (2, 3)])
+@pytest.mark.parametrize("selection", SELECTIONS)
+def test_a_stack_chooses_and_pays_as_its_members_would_alone(
+    selection: str, members: tuple[int, ...], training: bool
+) -> None:
+    """Choice, price, divergence, density and moments; in training by the recipe, else normalised and paid for."""
+    together = stack(selection, members).train(training)
+    q, p = together.encode(X), together.prior(X, together.encode)
+    assert isinstance(p, Selected)
+    assert p.batch_shape == (*members, len(X))
+    z = Draw(Fresh(torch.Generator().manual_seed(4)), hard=True)(q)
+    law = together.prior.law(together.encode)
+    for m in np.ndindex(*members):
+        alone = member(together, selection, m)
+        own_q, own = alone.encode(X), alone.prior(X, alone.encode)
+        assert isinstance(own, Selected)
+        assert own.charged == p.charged
+        for name in ("choice", "mean", "variance"):
+            torch.testing.assert_close(getattr(p, name)[m], getattr(own, name), rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(divergence(q, p)[m], divergence(own_q, own), rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(p.log_prob(z)[m], own.log_prob(z[m]), rtol=1e-5, atol=1e-5)
+        if p.charged:
+            torch.testing.assert_close(p.extra[m], own.extra, rtol=1e-5, atol=1e-6)
+        own_law = alone.prior.law(alone.encode)
+        torch.testing.assert_close(law.mean[m], own_law.mean, rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(law.variance[m], own_law.variance, rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(law.log_prob(z)[m], own_law.log_prob(z[m]), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("members", [(3,), (2, 3)])
+def test_a_stack_begins_at_shared_rows_or_at_each_member_s_own(members: tuple[int, ...]) -> None:
+    prior = PseudoInputs(J, D, 5, SELECTIONS["softmax"](D, 5, members), members)
+    own = torch.randn(*members, 3, D, generator=torch.Generator().manual_seed(0))
+    index = [0, 1, 2, 0, 1]
+    prior.start(X)
+    assert torch.equal(prior.inputs.detach(), X[index].expand(*members, 5, D))
+    prior.start(own)
+    assert torch.equal(prior.inputs.detach(), own[..., index, :])
+
+
+@pytest.mark.parametrize("members", [(3,), (2, 3)])
+@pytest.mark.parametrize("selection", SELECTIONS)
+def test_every_member_of_a_stack_settles_its_own_rho(selection: str, members: tuple[int, ...]) -> None:
+    together = stack(selection, members)
+    rows = 3 * torch.randn(50, D, generator=torch.Generator().manual_seed(5))
+    with torch.no_grad():
+        for block in rows.split([20, 20, 10]):
+            together.prior.settle(block)
+        assert torch.equal(together.prior.rows, torch.full(members, 50.0))
+        for m in np.ndindex(*members):
+            w = member(together, selection, m).prior.selection(rows).double()
+            wanted = (w / w.sum(-1, keepdim=True)).mean(0)
+            assert together.prior.rho[m].tolist() == pytest.approx(wanted.tolist(), abs=2e-5)
+            assert float(together.prior.rho[m].sum()) == pytest.approx(1, abs=1e-6)
+
+
 # -- the estimator ---------------------------------------------------------------------------------------------------
 
 

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
 import sparsevae as sv
 from reproductions import asperti, jobs, pseudo_vsc, smiley
 from reproductions.stack import fit_together
+from sparsevae import step
+from sparsevae.draw import Tape
+from sparsevae.rows import Host
+from sparsevae.training import fit
 
 pytestmark = pytest.mark.filterwarnings("ignore::sparsevae.training.SparsityWarning")
 X = np.random.default_rng(0).normal(size=(150, 16)).astype(np.float32)
@@ -69,9 +76,133 @@ def test_members_keep_their_own_alphas() -> None:
     assert [float(est.model_.prior.logits[0]) for est in group] == pytest.approx([-2.944, 2.197], abs=1e-3)
 
 
+# -- learned priors in a stack ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def double(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Training in float64: Adam makes whole steps of gradients that are mere rounding, in float32 1e-4 in 20 steps."""
+    take = Host.take
+    monkeypatch.setattr(Host, "take", lambda self, index: take(self, index).double())
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(torch.float32)
+
+
+def _learned(seed: int, *, alpha: float = 0.3, sparsity: float = 1.0, **more: Any) -> sv.PseudoVSC:
+    training = _settings(seed, kl_warmup=0.5, clip_norm=5.0)
+    own = {"hidden": (8,), "pseudo_inputs": 5, "training": training} | more
+    return sv.PseudoVSC(4, alpha=alpha, sparsity=sparsity, **own)
+
+
+def _states_agree(a: sv.SparseCoder, b: sv.SparseCoder) -> None:
+    """Weights, pseudo-inputs, rho and the number of rows that it is a mean over."""
+    wanted = b.model_.state_dict()
+    assert {"prior.inputs", "prior.rho", "prior.rows"} < wanted.keys()
+    for name, value in a.model_.state_dict().items():
+        torch.testing.assert_close(value, wanted[name], rtol=1e-9, atol=1e-9, msg=name)
+
+
+@pytest.mark.parametrize("network", ["dense", "conv"])
+@pytest.mark.parametrize("selection", ["softmax", "paper", "authors"])
+def test_a_stack_of_one_learned_prior_is_its_solo_run(double: None, selection: str, network: str) -> None:
+    """Noise and all: one member asks for as many numbers as a model without members."""
+    together = _learned(3, selection=selection, network=network)
+    fit_together([together], X)
+    alone = _learned(3, selection=selection, network=network).fit(X)
+    _states_agree(together, alone)
+    assert together.n_steps_ == alone.n_steps_
+    assert together.history_.names() == alone.history_.names()
+    assert together.history_.column("loss") == pytest.approx(alone.history_.column("loss"), rel=1e-9)
+
+
+class _OneOfThree(Tape):
+    """The noise of a stack of three, of which one member sees its own."""
+
+    which = 0
+
+    def normal(self, like: Tensor) -> Tensor:
+        return super().normal(like.expand(3, *like.shape))[self.which]
+
+    def uniform(self, like: Tensor) -> Tensor:
+        return super().uniform(like.expand(3, *like.shape))[self.which]
+
+
+@pytest.mark.parametrize("selection", ["softmax", "paper", "authors"])
+def test_a_stack_of_three_learned_priors_is_three_runs_on_the_same_batches_and_noise(
+    double: None, selection: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """40 steps: own seed (weights and starting rows), own alpha, own weight of the sparsity term, own rho at the end.
+
+    The stack's batches and noise are those of the first seed; alone, a member gets its slice of them.
+    """
+    each: list[dict[str, Any]] = [{"seed": 0}, {"seed": 1, "alpha": 0.05}, {"seed": 2, "sparsity": 5.0}]
+    group = [_learned(**own, selection=selection) for own in each]
+    fit_together(group, X)
+    monkeypatch.setattr(step, "Tape", _OneOfThree)
+    for which, own in enumerate(each):
+        monkeypatch.setattr(_OneOfThree, "which", which)
+        alone = _learned(**own, selection=selection)
+        alone.check()
+        rows = alone._read(X, reset=True)
+        alone._start(rows)
+        start = alone.model_.prior.inputs.detach().clone()
+        fit(
+            alone.model_,
+            alone.objective(),
+            Host(rows, torch.device("cpu")),
+            _learned(0)._training(),
+            schedules=alone.schedules(),
+            prepare=alone.scaling_,
+        )
+        alone._settle(rows)
+        _states_agree(group[which], alone)
+        assert float((alone.model_.prior.inputs.detach() - start).abs().max()) > 1e-3  # it learned
+    for a, b in itertools.combinations((est.model_.prior for est in group), 2):  # no copies of one another
+        assert float((a.inputs - b.inputs).detach().abs().max()) > 0.1
+        assert float((a.rho - b.rho).abs().max()) > 1e-3
+
+
+def test_members_pull_their_pseudo_inputs_to_their_own_alphas() -> None:
+    group = [_learned(0, alpha=a, sparsity=20.0) for a in (0.05, 0.9)]
+    for est in group:
+        est.set_params(training__learning_rate=0.03)
+    fit_together(group, X)
+    gates = []
+    for est in group:
+        law = est.model_.prior.law(est.model_.encode)
+        gates.append(float((law.weights @ law.components.p_on).mean().detach()))
+        assert est.score_samples(X[:20]).shape == (20,)
+        assert est.sample(3).shape == (3, 16)
+    assert gates[0] < 0.3
+    assert gates[1] > 0.7
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"selection": "authors"}, "selection='softmax' and selection='authors'"),
+        ({"slab_warmup": (0.0, 0.1)}, r"slab_warmup=\(0.2, 0.3\) and slab_warmup=\(0.0, 0.1\)"),
+        ({"pseudo_inputs": 6}, "pseudo_inputs=5 and pseudo_inputs=6"),
+        ({"training": _settings(1)}, "training.clip_norm=5.0 and training.clip_norm=None"),
+    ],
+)
+def test_models_that_cannot_be_stacked_say_what_keeps_them_apart(change: dict[str, Any], told: str) -> None:
+    with pytest.raises(ValueError, match=f"{told}. Train these models apart"):
+        fit_together([_learned(0), _learned(1, **change)], X)
+
+
+def test_models_of_two_classes_cannot_be_stacked() -> None:
+    with pytest.raises(ValueError, match="class='PseudoVSC' and class='VSC'"):
+        fit_together([_learned(0), sv.VSC(4, hidden=(8,), training=_settings(0))], X)
+
+
 def test_a_prior_that_cannot_be_stacked_says_so() -> None:
-    with pytest.raises(TypeError, match="PseudoInputs cannot be stacked"):
-        fit_together([sv.PseudoVSC(3, hidden=(8,), training=_settings(0))], X)
+    with pytest.raises(TypeError, match="SparseNormals cannot be stacked"):
+        fit_together([sv.MAT(3, hidden=(8,), training=_settings(0))], X)
+
+
+# -- what single reproductions compute -------------------------------------------------------------------------------
 
 
 def test_the_variance_is_found_by_the_kl_alone() -> None:
