@@ -14,15 +14,20 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from sparsevae import data, metrics
     from sparsevae.auditing import Audit, audit
+    from sparsevae.capped import Capped
     from sparsevae.collapse import noise_experiment
+    from sparsevae.counts import Counts
     from sparsevae.distributions import SpikeSlab
     from sparsevae.estimator import SparseCoder, load
     from sparsevae.history import History
-    from sparsevae.models import MAT, VAE, VSC, BetaTCVAE, BetaVAE, CapacityVAE, PseudoVSC
+    from sparsevae.linear import LinearMultiLabel
+    from sparsevae.models import MAT, SDLGM, VAE, VSC, BetaTCVAE, BetaVAE, CapacityVAE, DiscreteVAE, PseudoVSC
     from sparsevae.pruning import prune
-    from sparsevae.schedules import Constant, Cosine, Cyclical, Linear, Step
+    from sparsevae.rates import RateDistortion, rate_distortion
+    from sparsevae.schedules import Constant, Cosine, Cyclical, Exponential, Linear, Step
     from sparsevae.settings import Training
     from sparsevae.sizing import SuggestedSize, suggest_size
+    from sparsevae.splits import MultiLabelKFold, stratified_folds, stratified_split
     from sparsevae.storage import StorageError
     from sparsevae.training import DivergenceError, SparsityWarning
     from sparsevae.traversals import activation_matrix, edits, interpolate, traverse
@@ -30,12 +35,15 @@ if TYPE_CHECKING:
 
 _WHERE = {
     "data": "sparsevae.data",
+    "Capped": "sparsevae.capped",
+    "Counts": "sparsevae.counts",
     "SpikeSlab": "sparsevae.distributions",
     "SparseCoder": "sparsevae.estimator",
     "load": "sparsevae.estimator",
     "Constant": "sparsevae.schedules",
     "Cosine": "sparsevae.schedules",
     "Cyclical": "sparsevae.schedules",
+    "Exponential": "sparsevae.schedules",
     "Linear": "sparsevae.schedules",
     "Step": "sparsevae.schedules",
     "StorageError": "sparsevae.storage",
@@ -54,24 +62,38 @@ _WHERE = {
     "interpolate": "sparsevae.traversals",
     "edits": "sparsevae.traversals",
     "activation_matrix": "sparsevae.traversals",
+    "LinearMultiLabel": "sparsevae.linear",
+    "MultiLabelKFold": "sparsevae.splits",
+    "stratified_folds": "sparsevae.splits",
+    "stratified_split": "sparsevae.splits",
+    "RateDistortion": "sparsevae.rates",
+    "rate_distortion": "sparsevae.rates",
     "metrics": "sparsevae.metrics",
 }
 
 __all__ = [
     "MAT",
+    "SDLGM",
     "VAE",
     "VSC",
     "Audit",
     "BetaTCVAE",
     "BetaVAE",
     "CapacityVAE",
+    "Capped",
     "Constant",
     "Cosine",
+    "Counts",
     "Cyclical",
+    "DiscreteVAE",
     "DivergenceError",
+    "Exponential",
     "History",
     "Linear",
+    "LinearMultiLabel",
+    "MultiLabelKFold",
     "PseudoVSC",
+    "RateDistortion",
     "SparseCoder",
     "SparsityWarning",
     "SpikeSlab",
@@ -88,7 +110,10 @@ __all__ = [
     "metrics",
     "noise_experiment",
     "prune",
+    "rate_distortion",
     "second_stage",
+    "stratified_folds",
+    "stratified_split",
     "suggest_size",
     "traverse",
 ]

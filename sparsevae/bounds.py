@@ -20,9 +20,9 @@ from torch import Tensor
 from sparsevae.draw import Draw, Noise, PerRow, row_keys
 from sparsevae.model import LatentModel, Trace
 
-__all__ = ["Bounds", "bounds", "log_weights"]
+__all__ = ["SPREAD", "Bounds", "bounds", "log_weights"]
 
-_ODD = -7046029254386353131  # spreads the sample number over all bits of a row's key
+SPREAD = -7046029254386353131  # takes the number of a sample to all bits of a row's key
 
 
 class Bounds(NamedTuple):
@@ -54,7 +54,7 @@ def bounds(model: LatentModel, x: Tensor, n_samples: int, *, seed: int = 0, nois
     logs, firsts, seconds = [], [], []
     with torch.no_grad():
         for sample in torch.arange(1, n_samples + 1, device=x.device).split(chunk):
-            repeated = (keys + sample[:, None] * _ODD).flatten()
+            repeated = (keys + sample[:, None] * SPREAD).flatten()
             draw = Draw(noise or PerRow(repeated, seed), hard=True)
             lw = log_weights(model(x.repeat(len(sample), 1), draw)).double().unflatten(-1, (len(sample), len(x)))
             logs.append(lw.sum(-2))

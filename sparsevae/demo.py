@@ -30,7 +30,7 @@ def model(seed: int = 0) -> VSC:
         64,
         alpha=0.1,
         hidden=(256,),
-        gate="straight-through",
+        gate="straight-through-concrete",
         likelihood="fixed-gaussian",
         variance=0.02,
         training=Training(steps=4000, batch_size=256, learning_rate=3e-3, seed=seed, device="cpu"),

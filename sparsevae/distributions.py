@@ -1,7 +1,7 @@
 """Distributions the field needs and torch lacks, their divergences, and the list of pairs that mean something.
 
 Distributions at a latent site have event_shape (J,): `log_prob` and `divergence` give one number per item,
-(..., B); `unit_divergence` keeps the units apart, (..., B, J).
+(..., B); `unit_divergence` keeps the units apart, (..., B, J), where they factorise.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from torch.distributions import Distribution, Independent, Normal, constraints, 
 from torch.distributions.utils import broadcast_all
 from torch.nn.functional import logsigmoid, softplus
 
-from sparsevae.gradients import Gate, ScaledSigmoid, switch
+from sparsevae.choices import BITS, Choice, switch
+from sparsevae.gradients import Estimator, ScaledSigmoid
 
 __all__ = [
     "Point",
@@ -113,8 +114,8 @@ class SpikeSlab(Distribution):
         Gate logits a. `inf` is legal and means "never off".
     loc, scale : Tensor (..., J)
         Mean and standard deviation of the slab.
-    gate : Gate, optional
-        How `rsample` relaxes the gate; the paper's scaled sigmoid when not given.
+    gate : Estimator, optional
+        How a gradient passes the gate in `rsample`; the paper's scaled sigmoid when not given.
     warmth : Tensor, optional
         How much of the slab a relaxed draw sees, in [0, 1]; all of it when not given.
     finite : bool
@@ -131,13 +132,14 @@ class SpikeSlab(Distribution):
     logits: Tensor
     loc: Tensor
     scale: Tensor
+    choice: Choice | None = None  # what the last relaxed draw chose, for the objective
 
     def __init__(
         self,
         logits: Tensor,
         loc: Tensor,
         scale: Tensor,
-        gate: Gate | None = None,
+        gate: Estimator | None = None,
         validate_args: bool | None = None,
         *,
         warmth: Tensor | None = None,
@@ -179,6 +181,11 @@ class SpikeSlab(Distribution):
         """The likelier state of each gate, then the slab's mode: loc where p_on > 1/2, exact zero elsewhere."""
         return torch.where(self.logits > 0, self.loc, 0.0)
 
+    @property
+    def ranking(self) -> Tensor:
+        """By what a cap on the active units keeps them: the likeliest gates, (..., J)."""
+        return self.logits
+
     def opened(self) -> SpikeSlab:
         """The same slabs with every gate open."""
         return SpikeSlab(torch.full_like(self.loc, torch.inf), self.loc, self.scale, self.gate, validate_args=False)
@@ -189,14 +196,16 @@ class SpikeSlab(Distribution):
         With a `warmth` w a relaxed draw has the slab N(w loc, scale^(2w)): pure noise at w = 0, the slab at w = 1.
         """
         loc, scale = self.loc, self.scale
-        if self.warmth is not None and not hard:
-            loc, scale = self.warmth * loc, scale**self.warmth
+        if not hard:
+            eps = eps if self.gate is None else self.gate.couple(eps)
+            if self.warmth is not None:
+                loc, scale = self.warmth * loc, scale**self.warmth
         slab = torch.addcmul(loc, scale, eps)
         if hard:
             slab = torch.where(slab == 0, torch.finfo(slab.dtype).tiny, slab)  # an exact 0 would read as the spike
             return torch.where(switch(self.logits, u), slab, 0.0)
-        weight: Tensor = (self.gate or ScaledSigmoid())(self.logits, u)
-        return weight * slab
+        self.choice = (self.gate or ScaledSigmoid()).choose(BITS, self.logits, u)
+        return self.choice.value * slab
 
     def _noise(self, sample_shape: _Shape) -> tuple[Tensor, Tensor]:
         eps = torch.randn_like(self.loc.expand(self._extended_shape(torch.Size(sample_shape))))
@@ -308,21 +317,31 @@ def bernoulli_kl(a: Tensor, b: Tensor) -> Tensor:
 class _Rule(NamedTuple):
     kl: Callable[..., Tensor]
     monte_carlo: bool
+    per_unit: bool
+
+    def measure(self, q: Distribution, p: Distribution, value: Tensor | None) -> Tensor:
+        if not self.monte_carlo:
+            return self.kl(q, p)
+        if value is None:
+            name = f"KL({type(q).__name__} || {type(p).__name__})"
+            raise ValueError(f"{name} is estimated from a draw of q: pass value=.")
+        return self.kl(q, p, value)
 
 
 _RULES: dict[tuple[type[Distribution], type[Distribution]], _Rule] = {}
 
 
 def pair(
-    q: type[Distribution], p: type[Distribution], *, monte_carlo: bool = False
+    q: type[Distribution], p: type[Distribution], *, monte_carlo: bool = False, per_unit: bool = True
 ) -> Callable[[Callable[..., Tensor]], Callable[..., Tensor]]:
     """Declare that `q || p` means something: kl(q, p) per unit, or kl(q, p, value) estimated from a draw of q.
 
-    Estimates are for pairs with one base measure that lack a closed form; nothing falls back to them unasked.
+    Estimates are for pairs with one base measure that lack a closed form; nothing falls back to them unasked. With
+    per_unit=False the units depend on one another, and the function gives one number per item, (..., B).
     """
 
     def register(kl: Callable[..., Tensor]) -> Callable[..., Tensor]:
-        _RULES[q, p] = _Rule(kl, monte_carlo)
+        _RULES[q, p] = _Rule(kl, monte_carlo, per_unit)
         return kl
 
     return register
@@ -383,12 +402,7 @@ def _base(d: Distribution) -> Distribution:
     return d.base_dist if isinstance(d, Independent) else d
 
 
-def unit_divergence(q: Distribution, p: Distribution, value: Tensor | None = None) -> Tensor:
-    """KL(q || p) of each unit, (..., B, J), in nats; a TypeError for a pair without a declared meaning.
-
-    `value`, a draw of q, is needed by the few pairs whose divergence is a one-sample estimate.
-    """
-    q, p = _base(q), _base(p)
+def _rule(q: Distribution, p: Distribution) -> _Rule:
     rule = _RULES.get((type(q), type(p)))
     if rule is None:
         legal = sorted(b.__name__ for a, b in _RULES if a is type(q))
@@ -398,11 +412,23 @@ def unit_divergence(q: Distribution, p: Distribution, value: Tensor | None = Non
             f"KL({type(q).__name__} || {type(p).__name__}) is not defined here. Legal priors for a "
             f"{type(q).__name__} posterior: {partners}. All legal pairs: {every}."
         )
-    if not rule.monte_carlo:
-        return rule.kl(q, p)
-    if value is None:
-        raise ValueError(f"KL({type(q).__name__} || {type(p).__name__}) is estimated from a draw of q: pass value=.")
-    return rule.kl(q, p, value)
+    return rule
+
+
+def unit_divergence(q: Distribution, p: Distribution, value: Tensor | None = None) -> Tensor:
+    """KL(q || p) of each unit, (..., B, J), in nats; a TypeError for a pair without a declared meaning.
+
+    `value`, a draw of q, is needed by the few pairs whose divergence is a one-sample estimate.
+    """
+    q, p = _base(q), _base(p)
+    rule = _rule(q, p)
+    if not rule.per_unit:
+        raise TypeError(
+            f"KL({type(q).__name__} || {type(p).__name__}) belongs to the whole code: its units depend on one another, "
+            "and none has a KL of its own. What needs one (free_bits, audit, prune) does not apply to it; divergence "
+            "and the term kl give the KL per item."
+        )
+    return rule.measure(q, p, value)
 
 
 def closed_form(q: Distribution, p: Distribution) -> bool:
@@ -413,7 +439,10 @@ def closed_form(q: Distribution, p: Distribution) -> bool:
 
 def divergence(q: Distribution, p: Distribution, value: Tensor | None = None) -> Tensor:
     """KL(q || p) per item, (..., B), in nats: the sum over units, and what a prior chosen by x adds for its choice."""
-    return unit_divergence(q, p, value).sum(-1) + surcharge(p)
+    q, p = _base(q), _base(p)
+    rule = _rule(q, p)
+    kl = rule.measure(q, p, value)
+    return (kl.sum(-1) if rule.per_unit else kl) + surcharge(p)
 
 
 def surcharge(p: Distribution) -> Tensor | float:

@@ -26,17 +26,18 @@ from torch.distributions import Distribution
 from sparsevae import families, storage
 from sparsevae import scaling as scalings
 from sparsevae.architectures import NETWORKS, Sizes, image_of
-from sparsevae.bounds import Bounds, bounds
+from sparsevae.bounds import SPREAD, Bounds, bounds
 from sparsevae.distributions import SpikeSlab, divergence
 from sparsevae.draw import Draw, Fresh, PerRow, mix, row_keys
+from sparsevae.gradients import points
 from sparsevae.history import History
 from sparsevae.mixtures import SpikeSlabMixture
 from sparsevae.model import LatentModel
 from sparsevae.networks import Linear, initialise
 from sparsevae.objectives import Objective, free_bits, kl, nll
-from sparsevae.parameters import check_choice, check_number, decode, documented, encode, parameters
+from sparsevae.parameters import check_choice, check_number, check_sizes, decode, documented, encode, parameters
 from sparsevae.priors import Prior
-from sparsevae.rows import Stats, fingerprint, place, stats
+from sparsevae.rows import Rows, Stats, fingerprint, place, stats
 from sparsevae.schedules import Constant, Schedule
 from sparsevae.settings import Training
 from sparsevae.step import ACTIVE_VARIANCE, BLOCK
@@ -143,10 +144,7 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
     def check(self) -> None:
         """Refuse constructor arguments that cannot work; subclasses add their own."""
         check_number("n_components", self.n_components, "an integer above 0", lambda n: n > 0, whole=True)
-        if not isinstance(self.hidden, (tuple, list)):
-            raise ValueError(f"hidden must be a tuple of layer sizes, such as (400,); got {self.hidden!r}.")
-        for size in self.hidden:
-            check_number("hidden", size, "layer sizes above 0, such as (400,)", lambda n: n > 0, whole=True)
+        check_sizes("hidden", self.hidden, empty=True)
         check_choice("network", self.network, NETWORKS)
         if self.image_shape is not None:
             self._check_image_shape(self.image_shape)
@@ -254,13 +252,18 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         The first call on a new estimator settles scaling and likelihood from its X.
         """
         self.check()
-        settings = self._training()
         fresh = not hasattr(self, "model_")
         X = self._read(X, reset=fresh)
         if fresh:
             self._start(X)
         else:
             self._check_support(self.model_.likelihood, stats(place(X, torch.device("cpu"), resident=False)))
+        self._train(X, *self._once_more(), getattr(self, "_moments", None))
+        return self
+
+    def _once_more(self) -> tuple[Training, dict[str, Schedule]]:
+        """Settings and schedules of one more pass."""
+        settings = self._training()
         plan = {**self.schedules(), **(settings.schedules or {})}
         ends: dict[str, Schedule] = {k: Constant(s(1 << 62, 1 << 62)) for k, s in plan.items()}
         once = settings.get_params() | {
@@ -277,8 +280,7 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
             "compile": False,
             "seed": mix(settings.seed, self.n_steps_),
         }
-        self._train(X, Training(**once), ends, getattr(self, "_moments", None))
-        return self
+        return Training(**once), ends
 
     def _start(self, X: Any) -> None:
         """Settle scaling and likelihood by the data, and build the networks."""
@@ -380,10 +382,19 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         initialise(head, weights)
         return nn.Sequential(body, head)
 
+    def _lay_out(self, X: Any, targets: Any) -> tuple[Rows, nn.Module]:
+        """The rows that training takes, and what turns a batch of them into a network's input."""
+        return place(X, self._device(), resident=True), self.scaling_
+
     def _train(
-        self, X: Any, settings: Training, plan: Mapping[str, Schedule], moments: dict[str, Tensor] | None
+        self,
+        X: Any,
+        settings: Training,
+        plan: Mapping[str, Schedule],
+        moments: dict[str, Tensor] | None,
+        targets: Any = None,
     ) -> None:
-        rows = place(X, self._device(), resident=True)
+        rows, prepare = self._lay_out(X, targets)
         self.n_rows_ = max(self.n_rows_, rows.shape[0] - settings.held_out(rows.shape[0]))
         if hasattr(self, "second_stage_"):
             del self.second_stage_  # it knows the codes of the old weights
@@ -396,7 +407,7 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
                 rows,
                 settings,
                 schedules=plan,
-                prepare=self.scaling_,
+                prepare=prepare,
                 label=type(self).__name__,
                 signature=self._signature(),
                 moments=moments,
@@ -482,9 +493,9 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         z: Tensor = q.mode
         if max_active is None or max_active >= z.shape[-1]:
             return z
-        if not isinstance(q, SpikeSlab):
+        if not hasattr(q, "ranking"):
             raise ValueError(f"max_active needs a code with gates; {type(self).__name__} codes are dense. Use VSC.")
-        keep = torch.zeros_like(z, dtype=torch.bool).scatter_(-1, q.logits.topk(max_active, dim=-1).indices, True)
+        keep = torch.zeros_like(z, dtype=torch.bool).scatter_(-1, q.ranking.topk(max_active, dim=-1).indices, True)
         return torch.where(keep, z, 0.0)
 
     @_inference
@@ -570,7 +581,7 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         for cap in caps:
             check_number("a cap", cap, "an integer above 0", lambda k: k > 0, whole=True)
         given, X = X, self._read(X, reset=False)
-        mode, drawn, expected, kl, n_rows = 0.0, 0.0, 0.0, 0.0, X.shape[0]
+        mode, drawn, expected, nats, n_rows = 0.0, 0.0, 0.0, 0.0, X.shape[0]
         means = []
         errors = dict.fromkeys((None, *caps), 0.0)
         for x, n in self._blocks(X):
@@ -579,8 +590,8 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
             z = Draw(PerRow(row_keys(x), mix(self._training().seed, 5)), hard=True)(q)
             mode += float((q.mode != 0)[:n].sum())
             drawn += float((z != 0)[:n].sum())
-            expected += float(q.p_on[:n].sum()) if isinstance(q, SpikeSlab) else float(n * self._n_features_out)
-            kl += float(divergence(q, p, z)[:n].double().sum())
+            expected += float(q.p_on[:n].sum()) if hasattr(q, "p_on") else float(n * self._n_features_out)
+            nats += float(divergence(q, p, z)[:n].double().sum())
             means.append(q.mean[:n])
             target = self.scaling_.inverse(x)
             for most in errors:
@@ -599,10 +610,42 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
             "nonzeros_expected": expected / n_rows,
             "active_units": int((torch.cat(means).var(0, correction=0) > ACTIVE_VARIANCE).sum()),
             "n_components": self._n_features_out,
-            "kl": kl / n_rows,
+            "kl": nats / n_rows,
             "mse": errors[None] / values,
             "caps": {int(cap): errors[cap] / values for cap in caps},
+            **(self._three_numbers(given) if self.model_.posterior.discrete else {}),
         }
+
+    def _three_numbers(self, X: Any) -> dict[str, Any]:
+        """What is said of a discrete code beside its score, the hard ELBO: two more numbers in the same units.
+
+        `relaxed_objective` is what training saw, with unit weights: where draws are relaxed it is no bound, and may
+        lie above log p(x). `importance_bound` is the hard bound of 1,000 samples, on the first 1,000 rows.
+        """
+        found: dict[str, Any] = {"relaxed_objective": float(self.relaxed_objective(X).mean())}
+        if self.score_meaning(X) == "bound":
+            few = self._read(X, reset=False)[:1000]
+            bound = self.importance_bound(few, n_samples=1000).bound
+            found |= {"importance_bound": float(bound.mean()), "importance_rows": len(bound)}
+        return found
+
+    @_inference
+    def relaxed_objective(self, X: Any) -> Array:
+        """Per item, nats: the training objective with unit weights and the draws that training takes; no bound.
+
+        Compare `score_samples`: for a code that training relaxes (concrete, paper, VSC's sigmoid) the gap says how
+        much of the objective the hard code keeps.
+        """
+        X = self._read(X, reset=False)
+        (each, draws), seed = points(self.model_), mix(self._training().seed, 8)
+        found = []
+        for x, n in self._blocks(X):
+            keys = row_keys(x) + torch.arange(1, each + 1, device=x.device)[:, None] * SPREAD
+            trace = self.model_(x.repeat(each, 1), Draw(PerRow(keys.flatten(), seed), hard=False))
+            loss = torch.stack([*nll(trace).values(), *kl(trace).values()]).sum(0)
+            found.append(-loss.unflatten(-1, (each, -1))[:draws].mean(0)[:n].cpu())
+        log_det = 0.0 if self.model_.likelihood.discrete else self.scaling_.log_det
+        return torch.cat(found).numpy() + log_det
 
     # -- samples ------------------------------------------------------------------------------------------------
 

@@ -16,19 +16,25 @@ from torch import Tensor, nn
 from torch.distributions import Bernoulli, Distribution, Independent, Laplace
 from torch.nn.functional import softplus
 
+from sparsevae.capped import Capped
+from sparsevae.counts import Counts
 from sparsevae.distributions import Point, SpikeSlab, normal, normal_by_variance
-from sparsevae.gradients import AlwaysOn, Gate, per_member
+from sparsevae.gradients import AlwaysOn, Estimator, per_member
+from sparsevae.one_hot import OneHotCode
 
 __all__ = [
     "LIKELIHOODS",
     "SPARSE",
     "BernoulliData",
+    "CappedPosterior",
+    "CountsPosterior",
     "Family",
     "FixedGaussianData",
     "GaussianData",
     "GaussianPosterior",
     "LaplaceData",
     "Likelihood",
+    "OneHotPosterior",
     "PointPosterior",
     "SlabPosterior",
     "SpikeSlabData",
@@ -50,6 +56,7 @@ class Family(nn.Module):
 
     parts: ClassVar[int] = 1
     density: ClassVar[bool] = True  # whether what it gives has one: without it there is no bound
+    discrete: ClassVar[bool] = False  # whether its values are whole numbers: training then relaxes or scores them
 
     def width(self, n: int) -> int:
         return self.parts * n
@@ -82,7 +89,7 @@ class SpikeSlabPosterior(Family):
 
     parts: ClassVar[int] = 3
 
-    def __init__(self, gate: Gate) -> None:
+    def __init__(self, gate: Estimator) -> None:
         super().__init__()
         self.gate = gate
 
@@ -105,7 +112,7 @@ class WarmSpikeSlabPosterior(SpikeSlabPosterior):
     knobs: ClassVar[tuple[str, ...]] = ("slab_warmup",)
     slab_warmup: Tensor
 
-    def __init__(self, gate: Gate) -> None:
+    def __init__(self, gate: Estimator) -> None:
         super().__init__(gate)
         self.register_buffer("slab_warmup", torch.ones(()), persistent=False)
 
@@ -128,7 +135,49 @@ class SlabPosterior(Family):
         return SpikeSlab(torch.full_like(loc, torch.inf), loc, scale, self.gate, validate_args=False)
 
 
-SPARSE = (SpikeSlabPosterior, SlabPosterior)
+class CountsPosterior(Family):
+    """raw = (feature logits, gate logit) -> Counts: `cap` draws, each of them off or one of n features."""
+
+    discrete: ClassVar[bool] = True
+
+    def __init__(self, cap: int, draw: nn.Module) -> None:
+        super().__init__()
+        self.cap, self.draw = cap, draw
+
+    def width(self, n: int) -> int:
+        return n + 1
+
+    def forward(self, raw: Tensor) -> Distribution:
+        return Counts(raw[..., -1:], raw[..., :-1], self.cap, self.draw)
+
+
+class CappedPosterior(Family):
+    """raw = gate logits -> Capped: n gates of which at most `cap` are on."""
+
+    discrete: ClassVar[bool] = True
+
+    def __init__(self, cap: int, draw: nn.Module) -> None:
+        super().__init__()
+        self.cap, self.draw = cap, draw
+
+    def forward(self, raw: Tensor) -> Distribution:
+        return Capped(raw, self.cap, self.draw)
+
+
+class OneHotPosterior(Family):
+    """raw = logits -> OneHotCode: groups of `categories` units of which exactly one is on."""
+
+    discrete: ClassVar[bool] = True
+
+    def __init__(self, categories: int, draw: nn.Module) -> None:
+        super().__init__()
+        self.categories, self.draw = categories, draw
+
+    def forward(self, raw: Tensor) -> Distribution:
+        return OneHotCode(raw, self.categories, self.draw)
+
+
+SPARSE = (SpikeSlabPosterior, SlabPosterior, CountsPosterior, CappedPosterior, OneHotPosterior)
 """Posteriors whose codes have exact zeros."""
 
 
@@ -138,7 +187,6 @@ class Likelihood(Family):
     One with an `atom` gives exact zeros a probability: scaling must leave the data alone.
     """
 
-    discrete: ClassVar[bool] = False
     atom: ClassVar[bool] = False
 
     def check(self, low: float, high: float) -> str | None:

@@ -1,8 +1,29 @@
-"""Gradients through discrete draws: how a random on/off gate lets a gradient pass.
+r"""Gradients through discrete draws: nine ways to learn the logits of a bit or of one of several.
 
-A gate turns logits a (p_on = sigmoid(a)) and uniform noise u into a weight w in [0, 1], elementwise on
-(..., B, J). Every gate here agrees with the same hard switch, `w > 1/2` exactly when `u > 1 - p_on`, so relaxed
-training and hard evaluation see the same pattern of zeros for the same noise.
+The target is d/da E_{b ~ q_a} f(b). f is the cost of an item: the terms of the objective that depend on the draw, with
+their weights. An estimator says with which `value` the model goes on in training, and what `surrogate` to add to the
+loss, a number without meaning whose gradient makes the estimate. Hard draws, bounds and codes know nothing of it.
+
+============================= ======================================== ============================================
+name                          value                                    gradient
+============================= ======================================== ============================================
+sigmoid (VSC's own, bits)     sigmoid(c (u - 1 + p))                   of that value; biased
+concrete                      softmax((log pi + Gumbel)/tau)           of that value; biased (Gumbel-Softmax)
+straight-through-concrete     hard                                     of the concrete; biased
+straight-through              hard                                     of the mean p: f'(b) dp; biased
+slope-annealed                hard                                     of the mean at a steeper logit s a; biased
+score                         hard                                     (f - baseline) dlog q; unbiased (*)
+rloo                          hard, K draws                            baseline: the other draws; unbiased
+disarm                        hard, an antithetic pair                 unbiased
+muprop                        hard                                     score with f's expansion at p; unbiased (*)
+darn                          hard                                     f'((b+p)/2)(b-p) dlog q; exact for quadratics (*)
+============================= ======================================== ============================================
+
+(*) With normalise=False. The default divides by the deviation of f in the batch, where that exceeds 1.
+
+Some need the cost at several points of one item: those are rows, as several draws are, in blocks (points, B), and
+the first `draws` blocks are true draws of q. The cost of a row is taken to depend on the draws of that row alone: batch
+statistics in a decoder make every estimate approximate.
 """
 
 from __future__ import annotations
@@ -12,64 +33,328 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-__all__ = ["GATES", "AlwaysOn", "Gate", "ScaledSigmoid", "StraightThrough", "per_member", "switch"]
+from sparsevae.choices import Choice, Kind
+
+__all__ = [
+    "ESTIMATORS",
+    "GATES",
+    "AlwaysOn",
+    "Concrete",
+    "Darn",
+    "Disarm",
+    "Estimator",
+    "LeaveOneOut",
+    "MuProp",
+    "ScaledSigmoid",
+    "Score",
+    "SlopeAnnealed",
+    "StraightThrough",
+    "StraightThroughConcrete",
+    "per_member",
+    "points",
+]
 
 
-def switch(logits: Tensor, u: Tensor) -> Tensor:
-    """The hard gate: True with probability p_on. `u` is uniform on the open interval (0, 1)."""
-    return u > torch.sigmoid(-logits)
+def per_member(knob: Tensor, dims: int = 2) -> Tensor:
+    """A knob of shape () as it is, one of shape (*members,) ready to meet (*members, B, J): `dims` more dimensions."""
+    return knob if knob.dim() == 0 else knob.reshape(*knob.shape, *(1,) * dims)
 
 
-def per_member(knob: Tensor) -> Tensor:
-    """A knob of shape () as it is, one of shape (*members,) ready to meet (*members, B, J)."""
-    return knob if knob.dim() == 0 else knob[..., None, None]
-
-
-class Gate(nn.Module):
-    """(logits, u) -> weight in [0, 1], differentiable in the logits; `knobs` are buffers a schedule may drive."""
+class Estimator(nn.Module):
+    """How a gradient passes a discrete draw; `knobs` are buffers a schedule may drive."""
 
     knobs: ClassVar[tuple[str, ...]] = ()
+    kinds: ClassVar[frozenset[str]] = frozenset({"bits", "one-hots", "capped"})  # that it is defined for
+    scored: ClassVar[bool] = False  # whether it needs the cost of each row: else the value alone carries the gradient
+    points: int = 1  # rows that one item takes
+    draws: int = 1  # how many of them are draws of q
+    coupled: bool = False  # whether the rows of one item share all other noise
+
+    def forward(self, kind: Kind, logits: Tensor, u: Tensor) -> Tensor:
+        """The value that training goes on with, (..., R, n[, C]), shaped like the logits."""
+        raise NotImplementedError
+
+    def surrogate(self, cost: Tensor, choice: Choice) -> Tensor:
+        """From the cost of each row, (*members, R), what to add to the loss of an item, (*members, any)."""
+        raise NotImplementedError
+
+    def choose(self, kind: Kind, logits: Tensor, u: Tensor) -> Choice:
+        """One training draw: logits (..., R, n[, C]), and as much uniform noise as the kind takes."""
+        if kind.name not in self.kinds:
+            raise ValueError(
+                f"{type(self).__name__} is not defined for {kind.name}; it is for {', '.join(sorted(self.kinds))}."
+            )
+        return Choice(self, kind, logits, self(kind, logits, u))
+
+    def split(self, rows: Tensor, after: int = 0) -> tuple[Tensor, ...]:
+        """(..., R, *after) -> `points` tensors (..., R / points, *after), the same items in each."""
+        at = rows.dim() - 1 - after
+        if rows.shape[at] % self.points:
+            raise ValueError(
+                f"{type(self).__name__} compares {self.points} rows of each item, got {rows.shape[at]} rows in all: "
+                f"repeat the batch, x.repeat({self.points}, 1), as the training loop does."
+            )
+        return rows.chunk(self.points, at)
+
+    def couple(self, noise: Tensor) -> Tensor:
+        """Other noise of the rows, (..., R, n): the same for all rows of an item where the estimator compares them."""
+        return torch.cat([self.split(noise, 1)[0]] * self.points, -2) if self.coupled else noise
 
 
-class ScaledSigmoid(Gate):
+def points(model: nn.Module) -> tuple[int, int]:
+    """Rows that an item takes in training, and how many of them are draws: what the model's estimators ask for.
+
+    One that takes a single row goes with several draws, which are rows like any other, but not with points that are no
+    draws: it would learn from those too.
+    """
+    asked = {(m.points, m.draws) for m in model.modules() if isinstance(m, Estimator) and m.scored}
+    several = asked - {(1, 1)}
+    if len(several) > 1 or (len(asked) > 1 and any(draws < rows for rows, draws in several)):
+        raise ValueError(f"estimators of one model must ask for the same rows, got (points, draws) {sorted(asked)}.")
+    return several.pop() if several else (1, 1)
+
+
+class _Knob(Estimator):
+    """An estimator with one number that a schedule may drive, under the knob's own name."""
+
+    def __init__(self, value: float) -> None:
+        super().__init__()
+        self.register_buffer(self.knobs[0], torch.tensor(float(value)), persistent=False)
+
+    def knob(self, like: Tensor) -> Tensor:
+        buffer: Tensor = getattr(self, self.knobs[0])
+        return per_member(buffer, like.dim() - buffer.dim())
+
+
+class ScaledSigmoid(_Knob):
     """The gate of Variational Sparse Coding, w = sigmoid(c (u - 1 + p_on)), with sharpness c.
 
-    P(w > 1/2) = p_on for every c, but w leaks: at p_on = 0 its mean is log(2)/c (errata 4 and 5). It is a training
-    device only; a score always uses `switch`.
+    P(w > 1/2) = p_on for every c, but w leaks: at p_on = 0 its mean is log(2)/c (errata 4 and 5).
     """
 
     knobs: ClassVar[tuple[str, ...]] = ("sharpness",)
-    sharpness: Tensor
+    kinds: ClassVar[frozenset[str]] = frozenset({"bits"})
 
     def __init__(self, sharpness: float = 50.0) -> None:
-        super().__init__()
-        self.register_buffer("sharpness", torch.tensor(float(sharpness)), persistent=False)
+        super().__init__(sharpness)
 
-    def forward(self, logits: Tensor, u: Tensor) -> Tensor:
-        return torch.sigmoid(per_member(self.sharpness) * (u - torch.sigmoid(-logits)))
+    def forward(self, kind: Kind, logits: Tensor, u: Tensor) -> Tensor:
+        return torch.sigmoid(self.knob(logits) * (u - torch.sigmoid(-logits)))
 
 
-class StraightThrough(Gate):
-    """Binary concrete with a hard forward value: w is 0 or 1, its gradient that of sigmoid((a + logit u)/tau)."""
+class Concrete(_Knob):
+    """Relaxed forwards and backwards: binary concrete, or Gumbel-Softmax."""
 
     knobs: ClassVar[tuple[str, ...]] = ("temperature",)
-    temperature: Tensor
+    kinds: ClassVar[frozenset[str]] = frozenset({"bits", "one-hots"})  # a relaxed code has no cap to keep
 
     def __init__(self, temperature: float = 0.5) -> None:
+        super().__init__(temperature)
+
+    def forward(self, kind: Kind, logits: Tensor, u: Tensor) -> Tensor:
+        return kind.soft(logits, u, self.knob(logits))
+
+
+class StraightThroughConcrete(Concrete):
+    """Hard forwards, the concrete's gradient backwards. Value and relaxation come from the same noise."""
+
+    kinds: ClassVar[frozenset[str]] = Estimator.kinds
+
+    def forward(self, kind: Kind, logits: Tensor, u: Tensor) -> Tensor:
+        return _through(kind.hard(logits, u), super().forward(kind, logits, u))
+
+
+class StraightThrough(Estimator):
+    """Hard forwards, the mean's gradient backwards: f'(b) dp."""
+
+    def forward(self, kind: Kind, logits: Tensor, u: Tensor) -> Tensor:
+        return _through(kind.hard(logits, u), kind.mean(logits))
+
+
+class SlopeAnnealed(_Knob):
+    """Straight-through whose mean belongs to s a, with a slope s that grows (Chung et al., 2016); the law stays q_a."""
+
+    knobs: ClassVar[tuple[str, ...]] = ("slope",)
+
+    def __init__(self, slope: float = 1.0) -> None:
+        super().__init__(slope)
+
+    def forward(self, kind: Kind, logits: Tensor, u: Tensor) -> Tensor:
+        return _through(kind.hard(logits, u), kind.mean(self.knob(logits) * logits))
+
+
+def _through(hard: Tensor, soft: Tensor) -> Tensor:
+    """The value of one with the gradient of the other."""
+    return hard + (soft - soft.detach())
+
+
+class Score(Estimator):
+    """(f - mean of the other rows) dlog q, divided by the batch's deviation of f where that exceeds 1.
+
+    The baseline of a row leaves that row out, so it does not bias. The division (variance normalisation, Mnih and
+    Gregor 2014) scales the whole gradient of a batch, and lets a row into its own scale: normalise=False is unbiased.
+    """
+
+    scored: ClassVar[bool] = True
+
+    def __init__(self, *, normalise: bool = True) -> None:
         super().__init__()
-        self.register_buffer("temperature", torch.tensor(float(temperature)), persistent=False)
+        self.normalise = normalise
 
-    def forward(self, logits: Tensor, u: Tensor) -> Tensor:
-        soft = torch.sigmoid((logits + torch.logit(u)) / per_member(self.temperature))
-        return switch(logits, u).to(soft.dtype) + (soft - soft.detach())
+    def forward(self, kind: Kind, logits: Tensor, u: Tensor) -> Tensor:
+        return kind.hard(logits, u)
+
+    def centred(self, signal: Tensor) -> Tensor:
+        """The signal (*members, R) less the mean of the other rows, over its deviation where that exceeds 1."""
+        rows = signal.shape[-1]
+        if rows > 1:
+            signal = (signal - signal.mean(-1, keepdim=True)) * (rows / (rows - 1))
+        return self.tempered(signal, signal)
+
+    def tempered(self, signal: Tensor, by: Tensor) -> Tensor:
+        """The signal, (*members, R[, n]), over the deviation of `by` in the batch, (*members, R), where above 1."""
+        if not self.normalise:
+            return signal
+        scale = by.square().mean(-1, keepdim=True).sqrt().clamp_min(1.0)
+        return signal / scale.reshape(*scale.shape, *(1,) * (signal.dim() - scale.dim()))
+
+    def surrogate(self, cost: Tensor, choice: Choice) -> Tensor:
+        return self.centred(cost.detach()) * choice.kind.log_prob(choice.logits, choice.value).sum(-1)
 
 
-class AlwaysOn(Gate):
+class LeaveOneOut(Score):
+    """K draws of every item; the baseline of each is the mean cost of the others (RLOO). Unbiased, no setting."""
+
+    def __init__(self, samples: int = 4) -> None:
+        if samples < 2:
+            raise ValueError(f"leave-one-out needs at least 2 draws of an item, got {samples}.")
+        super().__init__(normalise=False)
+        self.points = self.draws = int(samples)
+
+    def centred(self, signal: Tensor) -> Tensor:
+        each = torch.stack(self.split(signal), -2)
+        return ((each - each.mean(-2, keepdim=True)) * (self.points / (self.points - 1))).flatten(-2)
+
+
+class Disarm(Estimator):
+    r"""An antithetic pair, from u and 1 - u: half the difference of the costs, on the bits that differ (DisARM).
+
+    .. math:: \tfrac12 (f(b) - f(\tilde b))\,(-1)^{\tilde b_j}\, 1[b_j \ne \tilde b_j]\,\sigma(|a_j|)
+
+    A one-hot choice is a row of bits, "this category, if none before it" (stick breaking), the last bit being certain.
+    The pair must have the same logits: they may not depend on another draw that differs between the two rows.
+    """
+
+    scored: ClassVar[bool] = True
+    kinds: ClassVar[frozenset[str]] = frozenset({"bits", "one-hots"})
+    points = draws = 2
+    coupled = True
+
+    def forward(self, kind: Kind, logits: Tensor, u: Tensor) -> Tensor:
+        one, two = self._pair(kind, logits, u)
+        return torch.cat([kind.from_bits(one), kind.from_bits(two)], -2 - kind.event)
+
+    def _pair(self, kind: Kind, logits: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:
+        """Antithetic bits of every item."""
+        after = 1 + kind.event
+        off = torch.sigmoid(-self.split(kind.bits(logits.detach()), after)[0])
+        u = self.split(u, after)[0]
+        return (u > off).to(logits.dtype), (1 - u > off).to(logits.dtype)
+
+    def choose(self, kind: Kind, logits: Tensor, u: Tensor) -> Choice:
+        choice = super().choose(kind, logits, u)
+        return choice._replace(bits=self._pair(kind, logits, u))
+
+    def surrogate(self, cost: Tensor, choice: Choice) -> Tensor:
+        kind, (one, two) = choice.kind, choice.bits
+        first, second = self.split(cost.detach())
+        a = self.split(kind.bits(choice.logits), 1 + kind.event)[0]
+        slope = (one - two) * torch.sigmoid(a.detach().abs())  # (-1)^two on the bits that differ: 1, -1 or 0
+        return 0.5 * (first - second) * (slope * a).flatten(-1 - kind.event).sum(-1)
+
+
+class _Expanded(Score):
+    """Score estimators that also look at the cost's slope at a second point, which is no draw."""
+
+    kinds: ClassVar[frozenset[str]] = frozenset({"bits", "one-hots"})
+    points = 2
+    coupled = True
+
+    def place(self, b: Tensor, mean: Tensor) -> Tensor:
+        """The second point."""
+        raise NotImplementedError
+
+    def forward(self, kind: Kind, logits: Tensor, u: Tensor) -> Tensor:
+        after, axis = 1 + kind.event, -2 - kind.event
+        first, second = self.split(logits.detach(), after)
+        b = kind.hard(first, self.split(u, after)[0])
+        value = torch.cat([b, self.place(b, kind.mean(second))], axis)
+        return value.requires_grad_() if torch.is_grad_enabled() else value
+
+    def parts(self, cost: Tensor, choice: Choice) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """The draw, its logits, its mean and the slope at the second point, each (..., B, n[, C])."""
+        after = 1 + choice.kind.event
+        if cost.requires_grad:
+            (slope,) = torch.autograd.grad(self.split(cost)[1].sum(), choice.value, retain_graph=True)
+        else:
+            slope = torch.zeros_like(choice.value)
+        logits = self.split(choice.logits, after)[0]
+        b = self.split(choice.value.detach(), after)[0]
+        return b, logits, choice.kind.mean(logits), self.split(slope, after)[1]
+
+
+class MuProp(_Expanded):
+    r"""The score of what the first-order expansion at the mean leaves over, plus the expansion's own gradient.
+
+    .. math:: (f(b) - f(p) - f'(p)(b - p))\,d\log q(b) + f'(p)\,dp
+    """
+
+    def place(self, b: Tensor, mean: Tensor) -> Tensor:
+        return mean
+
+    def surrogate(self, cost: Tensor, choice: Choice) -> Tensor:
+        kind = choice.kind
+        b, logits, mean, slope = self.parts(cost, choice)
+        first, second = self.split(cost.detach())
+        rest = self.centred(first - second - kind.inner(slope, b - mean.detach()).sum(-1))
+        return rest * kind.log_prob(logits, b).sum(-1) + kind.inner(slope, mean).sum(-1)
+
+
+class Darn(_Expanded):
+    r"""f'((b + p)/2)(b - p) in place of f(b) - f(p): exact for quadratic f, biased otherwise.
+
+    .. math:: \sum_j f'_j(\tfrac{b + p}2)\,(b_j - p_j)\,d\log q(b_j)
+    """
+
+    def place(self, b: Tensor, mean: Tensor) -> Tensor:
+        return 0.5 * (b + mean)
+
+    def surrogate(self, cost: Tensor, choice: Choice) -> Tensor:
+        kind = choice.kind
+        b, logits, mean, slope = self.parts(cost, choice)
+        each = kind.inner(slope, b - mean.detach())
+        return (self.tempered(each, each.sum(-1)) * kind.log_prob(logits, b)).sum(-1)
+
+
+class AlwaysOn(Estimator):
     """The gate of a unit that is never off: a spike-and-slab whose spike has no mass."""
 
-    def forward(self, logits: Tensor, u: Tensor) -> Tensor:
+    def forward(self, kind: Kind, logits: Tensor, u: Tensor) -> Tensor:
         return torch.ones_like(u)
 
 
-GATES: dict[str, type[Gate]] = {"sigmoid": ScaledSigmoid, "straight-through": StraightThrough}
-"""The gates a constructor may name."""
+ESTIMATORS: dict[str, type[Estimator]] = {
+    "concrete": Concrete,
+    "straight-through-concrete": StraightThroughConcrete,
+    "straight-through": StraightThrough,
+    "slope-annealed": SlopeAnnealed,
+    "score": Score,
+    "rloo": LeaveOneOut,
+    "disarm": Disarm,
+    "muprop": MuProp,
+    "darn": Darn,
+}
+"""The estimators a constructor may name."""
+
+GATES: dict[str, type[Estimator]] = {"sigmoid": ScaledSigmoid, **ESTIMATORS}
+"""Those for the gates of a spike-and-slab: one more, VSC's own."""

@@ -6,7 +6,7 @@ Shapes: x is (*members, B, D) or shared (B, D); distributions have event_shape (
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from torch import Tensor, nn
 from torch.distributions import Distribution
@@ -37,6 +37,8 @@ class Trace(NamedTuple):
 
 class LatentModel(nn.Module):
     """x -> encoder -> q(z|x) -> z -> decoder -> p(x|z), with a prior p(z)."""
+
+    labelled: ClassVar[bool] = False  # whether labels say what the units are: their number is then no choice
 
     def __init__(
         self, encoder: nn.Module, posterior: Family, decoder: nn.Module, likelihood: Likelihood, prior: Prior

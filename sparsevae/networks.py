@@ -13,7 +13,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
-__all__ = ["Layer", "Linear", "initialise", "mlp"]
+__all__ = ["Branched", "Layer", "Linear", "initialise", "mlp"]
 
 
 class Layer(nn.Module):
@@ -53,6 +53,32 @@ def mlp(sizes: Sequence[int], members: tuple[int, ...] = (), *, activate_last: b
     for n_in, n_out in pairwise(sizes):
         layers += [Linear(n_in, n_out, members), nn.ReLU()]
     return nn.Sequential(*(layers if activate_last else layers[:-1]))
+
+
+class Branched(nn.Module):
+    """A dense net with a smaller one beside it that gives one number more, (..., D) -> (..., n_out + 1).
+
+    The branch starts at the input, or at the net's hidden layer number `shared`.
+    """
+
+    def __init__(
+        self,
+        n_in: int,
+        hidden: Sequence[int],
+        n_out: int,
+        branch: Sequence[int],
+        shared: int = 0,
+        members: tuple[int, ...] = (),
+    ) -> None:
+        super().__init__()
+        sizes = (n_in, *hidden)
+        self.trunk = mlp(sizes[: shared + 1], members, activate_last=True)
+        self.net = mlp((*sizes[shared:], n_out), members)
+        self.branch = mlp((sizes[shared], *branch, 1), members)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.trunk(x)
+        return torch.cat([self.net(h), self.branch(h)], -1)
 
 
 def initialise(module: nn.Module, generator: torch.Generator) -> None:

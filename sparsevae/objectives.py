@@ -12,7 +12,9 @@ from collections.abc import Callable, Mapping
 import torch
 from torch import Tensor, nn
 
-from sparsevae.distributions import divergence, surcharge, unit_divergence
+from sparsevae.choices import Choice
+from sparsevae.distributions import closed_form, divergence, surcharge, unit_divergence
+from sparsevae.gradients import Estimator
 from sparsevae.model import Trace
 
 __all__ = ["Objective", "Term", "free_bits", "kl", "nll"]
@@ -63,22 +65,75 @@ class Objective(nn.Module):
             self.register_buffer(name, torch.tensor(float(weight)), persistent=False)
 
     def measure(self, trace: Trace) -> dict[str, Tensor]:
-        """Every term, averaged over items, (*members,); unweighted."""
-        means: dict[str, Tensor] = {}
+        """Every term, (*members, B) or, where it belongs to the batch, (*members, 1); unweighted."""
+        found: dict[str, Tensor] = {}
         for term in self.terms:
             named = term(trace)
-            if twice := means.keys() & named.keys():
+            if twice := found.keys() & named.keys():
                 raise ValueError(f"two terms are called {sorted(twice)}: kl and free_bits, say, exclude each other.")
-            means |= {k: v.mean(-1) for k, v in named.items()}
-        if unknown := set(self.knobs) - set(means):
-            raise ValueError(f"weights for unknown terms {sorted(unknown)}; this model has {sorted(means)}.")
-        return means
+            found |= named
+        if unknown := set(self.knobs) - set(found):
+            raise ValueError(f"weights for unknown terms {sorted(unknown)}; this model has {sorted(found)}.")
+        return found
 
-    def weigh(self, means: Mapping[str, Tensor]) -> Tensor:
-        """The weighted sum of measured terms, (*members,)."""
-        weighted = [getattr(self, k) * v if k in self.knobs else v for k, v in means.items()]
+    def weigh(self, terms: Mapping[str, Tensor]) -> Tensor:
+        """The weighted sum of terms, averaged (*members,) or item by item (*members, B)."""
+        weighted = []
+        for name, term in terms.items():
+            weight = getattr(self, name) if name in self.knobs else None
+            if weight is not None and weight.dim() and term.dim() > weight.dim():
+                weight = weight.unsqueeze(-1)
+            weighted.append(term if weight is None else weight * term)
         return functools.reduce(torch.add, weighted)
 
     def forward(self, trace: Trace) -> tuple[Tensor, dict[str, Tensor]]:
-        means = self.measure(trace)
-        return self.weigh(means), means
+        """The loss and the mean of every term, (*members,).
+
+        Discrete draws add what their estimator needs: a surrogate made of what each row cost.
+        """
+        terms = self.measure(trace)
+        choices = _scored(trace)
+        if not choices:
+            means = {k: v.mean(-1) for k, v in terms.items()}
+            return self.weigh(means), means
+        estimator = next(iter(choices.values())).estimator
+        means = {k: _of_draws(v, estimator).mean(-1) for k, v in terms.items()}
+        loss = self.weigh(means)
+        for site, choice in choices.items():
+            cost = self.weigh(_at_stake(terms, trace, site))
+            surrogate = choice.estimator.surrogate(cost, choice)
+            loss = loss + (surrogate - surrogate.detach()).mean(-1)  # it has a gradient and no value
+        return loss, means
+
+
+def _scored(trace: Trace) -> dict[str, Choice]:
+    """The discrete draws of a training trace whose estimators ask for the cost of each row, by site."""
+    if trace.hard:
+        return {}
+    choices = {k: getattr(s.q, "choice", None) for k, s in trace.latents.items()}
+    return {k: c for k, c in choices.items() if c is not None and c.estimator.scored}
+
+
+def _at_stake(terms: Mapping[str, Tensor], trace: Trace, site: str) -> dict[str, Tensor]:
+    """Terms that the draw at a site may change: all but the exact KLs of that site and of those drawn before it.
+
+    A KL in closed form depends on earlier draws alone: left in, it would add variance and nothing else. A term of the
+    whole batch is refused, since what it owes to one row cannot be told.
+    """
+    sites = list(trace.latents)
+    settled = {f"kl_{k}" for k in sites[: sites.index(site) + 1] if closed_form(*trace.latents[k][:2])}
+    stake = {k: v for k, v in terms.items() if k not in settled}
+    rows = max(v.shape[-1] for v in terms.values())
+    if whole := sorted(k for k, v in stake.items() if v.shape[-1] < rows):
+        raise ValueError(
+            f"the estimator of {site!r} learns from the cost of each row, and {whole} belong to the batch as a whole. "
+            "Take one that needs no cost: concrete, straight-through or straight-through-concrete."
+        )
+    return stake
+
+
+def _of_draws(term: Tensor, estimator: Estimator) -> Tensor:
+    """The rows that are draws, where an estimator also looks elsewhere: the first blocks of (points, B)."""
+    if estimator.points == estimator.draws or term.shape[-1] == 1:
+        return term
+    return term[..., : term.shape[-1] * estimator.draws // estimator.points]

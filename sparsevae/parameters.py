@@ -68,6 +68,20 @@ def check_choice(name: str, value: Any, choices: Collection[str]) -> None:
         raise ValueError(f"{name} must be one of {', '.join(choices)}; got {value!r}.")
 
 
+def check_flag(name: str, value: Any) -> None:
+    """Refuse what is neither True nor False."""
+    if np.ndim(value) or value not in (True, False):
+        raise ValueError(f"{name} must be True or False, got {value!r}.")
+
+
+def check_sizes(name: str, sizes: Any, *, empty: bool = False) -> None:
+    """Refuse what is no tuple of layer sizes."""
+    if not (isinstance(sizes, (tuple, list)) and (empty or len(sizes))):
+        raise ValueError(f"{name} must be a tuple of layer sizes, such as (400,); got {sizes!r}.")
+    for size in sizes:
+        check_number(name, size, "layer sizes above 0, such as (400,)", lambda n: n > 0, whole=True)
+
+
 def check_units(units: Any, n: int) -> np.ndarray[Any, Any]:
     """The numbers of some of a code's n units, in the order given: from integers, or from a mask of n booleans."""
     try:
@@ -85,8 +99,8 @@ def check_units(units: Any, n: int) -> np.ndarray[Any, Any]:
     return which.astype(np.int64)
 
 
-_SCHEDULES = {
-    c.__name__: c for c in (schedules.Constant, schedules.Linear, schedules.Cosine, schedules.Step, schedules.Cyclical)
+_SCHEDULES: dict[str, Any] = {
+    name: c for name, c in vars(schedules).items() if dataclasses.is_dataclass(c) and c.__module__ == schedules.__name__
 }
 
 

@@ -3,15 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 from torch.distributions import Distribution
 
+from sparsevae.capped import Capped
+from sparsevae.counts import Counts
 from sparsevae.distributions import SpikeSlab, logit, normal
 from sparsevae.mixtures import TwoNormals
+from sparsevae.one_hot import OneHotCode
 
-__all__ = ["Encode", "FixedSpikeSlab", "Prior", "SparseNormals", "StandardNormal"]
+__all__ = [
+    "Encode",
+    "FixedCapped",
+    "FixedCounts",
+    "FixedOneHots",
+    "FixedSpikeSlab",
+    "Prior",
+    "SparseNormals",
+    "StandardNormal",
+]
 
 Encode = Callable[[Tensor], Distribution]
 
@@ -74,6 +87,46 @@ class FixedSpikeSlab(StandardNormal):
 
     def law(self, encode: Encode) -> Distribution:
         return SpikeSlab(self.logits, self.loc, self.scale, validate_args=False, finite=self.finite)
+
+
+class FixedCounts(Prior):
+    """`cap` draws, each on with probability p_on (the paper's lambda0) and then any feature alike (alpha = 1/K)."""
+
+    gate: Tensor
+    features: Tensor
+
+    def __init__(self, n_components: int, cap: int, p_on: float, kl: Literal["tight", "paper"] = "tight") -> None:
+        super().__init__(n_components)
+        self.cap, self.kl = cap, kl
+        self.register_buffer("gate", torch.tensor([logit(p_on)]), persistent=False)
+        self.register_buffer("features", torch.zeros(n_components), persistent=False)
+
+    def law(self, encode: Encode) -> Distribution:
+        return Counts(self.gate, self.features, self.cap, kl=self.kl)
+
+
+class FixedCapped(Prior):
+    """Gates with one p_on for all, of which at most `cap` are on. `learned` gives each unit its own."""
+
+    def __init__(self, n_components: int, cap: int, p_on: float, *, learned: bool = False) -> None:
+        super().__init__(n_components)
+        self.cap = cap
+        self.logits = nn.Parameter(torch.full((n_components,), logit(p_on)), requires_grad=learned)
+
+    def law(self, encode: Encode) -> Distribution:
+        return Capped(self.logits, self.cap)
+
+
+class FixedOneHots(Prior):
+    """Groups of `categories` units, one of each on, all alike; `learned` fits their probabilities."""
+
+    def __init__(self, n_components: int, categories: int, *, learned: bool = False) -> None:
+        super().__init__(n_components)
+        self.categories = categories
+        self.logits = nn.Parameter(torch.zeros(n_components), requires_grad=learned)
+
+    def law(self, encode: Encode) -> Distribution:
+        return OneHotCode(self.logits, self.categories)
 
 
 class SparseNormals(Prior):

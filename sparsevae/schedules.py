@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from numbers import Integral
 
-__all__ = ["Constant", "Cosine", "Cyclical", "Linear", "Schedule", "Step"]
+__all__ = ["Constant", "Cosine", "Cyclical", "Exponential", "Linear", "Schedule", "Step"]
 
 Schedule = Callable[[int, int], float]
 """(step, total steps) -> value."""
@@ -74,6 +74,25 @@ class Cosine:
     def __call__(self, step: int, total: int) -> float:
         t = _progress(step, total, self.begin, self.end)
         return self.stop if t == 1 else self.stop + (self.start - self.stop) * 0.5 * (1 + math.cos(math.pi * t))
+
+
+@dataclass(frozen=True)
+class Exponential:
+    """start e^(-rate step), never below `floor`, held for `every` steps: how temperatures fall in Jang et al.
+
+    >>> cooling = Exponential(1.0, 1e-3, floor=0.5)
+    >>> [round(cooling(step, 10_000), 3) for step in (0, 100, 5000)]
+    [1.0, 0.905, 0.5]
+    """
+
+    start: float
+    rate: float
+    floor: float = 0.0
+    every: int = 1
+
+    def __call__(self, step: int, total: int) -> float:
+        held = step - step % self.every
+        return max(self.floor, self.start * math.exp(-self.rate * held))
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from sparsevae.adam import Adam
 from sparsevae.checkpoint import State
 from sparsevae.draw import Draw, PerRow, Tape, mix, row_keys
+from sparsevae.gradients import points
 from sparsevae.model import LatentModel
 from sparsevae.objectives import Objective
 from sparsevae.rows import Rows
@@ -91,6 +92,7 @@ class Run:
     ) -> None:
         self.model, self.objective, self.rows, self.training = model, objective, rows, training
         self.prepare, self.total = prepare, total
+        self.rows_an_item = int(training.n_samples) * points(model)[0]
         self.parameters = [p for p in model.parameters() if p.requires_grad]
         self.rate = torch.tensor(training.learning_rate, device=rows.device)
         self.adam = Adam(self.parameters, self.rate)
@@ -129,8 +131,8 @@ class Run:
         x = self.prepare(self.rows.take(self.index) if self.rows.static else self.batch)
         if self.training.binarise:
             x = (x > self.tape.uniform(x)).to(x.dtype)
-        if self.training.n_samples > 1:
-            x = x.repeat(self.training.n_samples, 1)
+        if self.rows_an_item > 1:
+            x = x.repeat(self.rows_an_item, 1)
         loss, terms = self.objective(self.model(x, Draw(self.tape, hard=False)))
         return loss, terms
 

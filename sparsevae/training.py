@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from sparsevae.checkpoint import RunFolder, State
 from sparsevae.draw import mix
-from sparsevae.families import SpikeSlabPosterior
+from sparsevae.families import CappedPosterior, CountsPosterior, SpikeSlabPosterior
 from sparsevae.history import History
 from sparsevae.model import LatentModel
 from sparsevae.objectives import Objective
@@ -236,10 +236,10 @@ def _roll_back(run: Run, good: State, term: str, progress: Progress) -> State:
 
 def _warn_about_sparsity(history: History, model: LatentModel) -> None:
     """Tell of codes that are empty, nearly collapsed or full, with remedies that this kind of model has."""
-    if not history:
+    if not history or model.labelled:
         return
     last, n = history[-1], model.prior.n_components
-    if isinstance(model.posterior, SpikeSlabPosterior):
+    if isinstance(model.posterior, (SpikeSlabPosterior, CountsPosterior, CappedPosterior)):
         more, less = "a larger alpha", "a smaller alpha"
     elif "capacity_gap" in last:
         more, less = "a larger capacity", "a smaller capacity"

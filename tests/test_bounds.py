@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 import sparsevae as sv
-from sparsevae.bounds import _ODD, Bounds, bounds, log_weights
+from sparsevae.bounds import SPREAD, Bounds, bounds, log_weights
 from sparsevae.distributions import SpikeSlab, divergence, logit
 from sparsevae.draw import Draw, Fresh, PerRow, row_keys
 from sparsevae.families import Family, FixedGaussianData, GaussianPosterior, SlabPosterior, SpikeSlabPosterior
@@ -195,7 +195,7 @@ def test_bounds_by_hand() -> None:
     x, k = torch.tensor(ROWS), 5000
     assert k * len(x) > 2 * 8192
     sample = torch.arange(1, k + 1)[:, None]
-    keys = (row_keys(x) + sample * _ODD).flatten()
+    keys = (row_keys(x) + sample * SPREAD).flatten()
     with torch.no_grad():
         trace = model(x.repeat(k, 1), Draw(PerRow(keys, 9), hard=True))
     z = trace.latents["z"].value.double()

@@ -23,7 +23,7 @@ from sparsevae.distributions import (
     normal_kl,
     unit_divergence,
 )
-from sparsevae.gradients import AlwaysOn, ScaledSigmoid, StraightThrough
+from sparsevae.gradients import AlwaysOn, ScaledSigmoid, StraightThroughConcrete
 from sparsevae.testing import check_distribution
 
 INF = math.inf
@@ -60,7 +60,7 @@ def test_spike_slab_agrees_with_itself(name: str) -> None:
     check_distribution(SpikeSlab, tensors(*q), other=tensors(*p), atoms=(0.0,), reach=tuple(tensors(*q)[1:]))
 
 
-@pytest.mark.parametrize("gate", [ScaledSigmoid(20.0), StraightThrough(1.0), AlwaysOn()])
+@pytest.mark.parametrize("gate", [ScaledSigmoid(20.0), StraightThroughConcrete(1.0), AlwaysOn()])
 def test_gates_leave_shapes_and_densities_alone(gate: torch.nn.Module) -> None:
     q, p = SPIKE_SLABS["plain"]
     check_distribution(lambda *a: SpikeSlab(*a, gate), tensors(*q), other=tensors(*p), atoms=(0.0,))
@@ -269,7 +269,7 @@ def test_rsample_has_gradients_in_all_three_parameters() -> None:
     arguments = [t.requires_grad_() for t in tensors([-1.0, 1.0], [0.5, -1.0], [1.0, 0.5])]
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        for gate in (None, ScaledSigmoid(10.0), StraightThrough(1.0)):
+        for gate in (None, ScaledSigmoid(10.0), StraightThroughConcrete(1.0)):
             SpikeSlab(*arguments, gate).rsample(torch.Size([100])).sum().backward()
             assert all(bool((a.grad != 0).all()) for a in arguments)
 

@@ -11,10 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from sparsevae.bounds import _ODD
+from sparsevae.bounds import SPREAD
+from sparsevae.choices import BITS, switch
 from sparsevae.distributions import Point, SpikeSlab, logit, normal
 from sparsevae.draw import Draw, Fresh, PerRow, Tape, mix, row_keys
-from sparsevae.gradients import GATES, AlwaysOn, ScaledSigmoid, StraightThrough, switch
+from sparsevae.gradients import GATES, AlwaysOn, ScaledSigmoid, StraightThroughConcrete
 from sparsevae.mixtures import TwoNormals
 from sparsevae.objectives import Objective, kl, nll
 from sparsevae.step import knobs
@@ -27,16 +28,18 @@ def random_state() -> tuple[Tensor, str]:
     return torch.get_rng_state(), str(np.random.get_state())  # noqa: NPY002 (the user's own state is the point)
 
 
+KNOBBED = [name for name, gate in GATES.items() if gate.knobs]
+
 # -- gates -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("p_on", [0.001, 0.1, 0.5, 0.9, 0.999])
 @pytest.mark.parametrize(
-    "gate", [ScaledSigmoid(10.0), ScaledSigmoid(200.0), StraightThrough(0.1), StraightThrough(5.0)]
+    "gate", [ScaledSigmoid(10.0), ScaledSigmoid(200.0), StraightThroughConcrete(0.1), StraightThroughConcrete(5.0)]
 )
 def test_a_gate_is_above_one_half_with_probability_p_on(gate: torch.nn.Module, p_on: float) -> None:
     logits = torch.full_like(GRID, logit(p_on))
-    weight = gate(logits, GRID)
+    weight = gate(BITS, logits, GRID)
     assert float((weight > 0.5).double().mean()) == pytest.approx(p_on, abs=2e-6)
     assert torch.equal(weight > 0.5, switch(logits, GRID))
     assert 0 <= float(weight.min()) <= float(weight.max()) <= 1
@@ -46,7 +49,7 @@ def test_a_gate_is_above_one_half_with_probability_p_on(gate: torch.nn.Module, p
 @pytest.mark.parametrize("p_on", [1e-9, 0.03, 0.5, 0.97, 1 - 1e-9])
 def test_mean_of_the_scaled_sigmoid_is_not_p_on(c: float, p_on: float) -> None:
     """E[w] = (softplus(c p) - softplus(c (p - 1)))/c, the integral over u; log(2)/c at p = 0 (erratum 4)."""
-    mean = float(ScaledSigmoid(c)(torch.full_like(GRID, logit(p_on)), GRID).mean())
+    mean = float(ScaledSigmoid(c)(BITS, torch.full_like(GRID, logit(p_on)), GRID).mean())
     closed = (np.logaddexp(0, c * p_on) - np.logaddexp(0, c * (p_on - 1))) / c
     assert mean == pytest.approx(closed, abs=1e-6)
     if p_on < 1e-6:
@@ -55,15 +58,15 @@ def test_mean_of_the_scaled_sigmoid_is_not_p_on(c: float, p_on: float) -> None:
 
 def test_the_leak_of_the_paper_s_gate() -> None:
     """w > .01 where u > 1 - log(99)/c: at p_on = 0 and c = 50, 9 % of the draws."""
-    weight = ScaledSigmoid(50.0)(torch.full_like(GRID, -math.inf), GRID)
+    weight = ScaledSigmoid(50.0)(BITS, torch.full_like(GRID, -math.inf), GRID)
     assert float((weight > 0.01).double().mean()) == pytest.approx(0.0919, abs=1e-3)
 
 
 def test_straight_through_is_hard_forward_and_relaxed_backward() -> None:
     u = torch.rand(500, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     logits = torch.tensor([-2.0, 0.0, 1.5], dtype=torch.float64).requires_grad_()
-    gate = StraightThrough(0.7)
-    weight = gate(logits.expand(500, 3), u)
+    gate = StraightThroughConcrete(0.7)
+    weight = gate(BITS, logits.expand(500, 3), u)
     assert set(weight.detach().unique().tolist()) == {0.0, 1.0}
     (got,) = torch.autograd.grad(weight.sum(), logits)
     soft = torch.sigmoid((logits + torch.log(u / (1 - u))) / 0.7)
@@ -75,7 +78,7 @@ def test_straight_through_is_hard_forward_and_relaxed_backward() -> None:
 def test_scaled_sigmoid_gradient() -> None:
     u = torch.rand(20, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     logits = torch.tensor([-2.0, 0.0, 1.5], dtype=torch.float64).requires_grad_()
-    assert torch.autograd.gradcheck(lambda a: ScaledSigmoid(20.0)(a.expand(20, 3), u), logits)
+    assert torch.autograd.gradcheck(lambda a: ScaledSigmoid(20.0)(BITS, a.expand(20, 3), u), logits)
 
 
 @settings(max_examples=200, deadline=None, derandomize=True)
@@ -83,9 +86,9 @@ def test_scaled_sigmoid_gradient() -> None:
 def test_hard_and_relaxed_see_the_same_zeros(a: float, u: float, sharpness: float, temperature: float) -> None:
     logits, noise = torch.tensor([[a]], dtype=torch.float64), torch.tensor([[u]], dtype=torch.float64)
     on = bool(switch(logits, noise))
-    for gate in (ScaledSigmoid(sharpness), StraightThrough(temperature)):
-        assert (float(gate(logits, noise)) > 0.5) == on
-    q = SpikeSlab(logits, torch.ones(1, 1), torch.ones(1, 1), StraightThrough(temperature))
+    for gate in (ScaledSigmoid(sharpness), StraightThroughConcrete(temperature)):
+        assert (float(gate(BITS, logits, noise)) > 0.5) == on
+    q = SpikeSlab(logits, torch.ones(1, 1), torch.ones(1, 1), StraightThroughConcrete(temperature))
     eps = torch.full((1, 1), 0.25, dtype=torch.float64)
     assert float(q.draw(eps, noise, hard=True)) == float(q.draw(eps, noise, hard=False)) == (1.25 if on else 0.0)
 
@@ -96,27 +99,27 @@ def test_certain_gates() -> None:
     for a, on in ((math.inf, True), (-math.inf, False)):
         logits = torch.full((3, 1), a)
         assert switch(logits, u).tolist() == [[on]] * 3
-        assert StraightThrough()(logits, u).tolist() == [[float(on)]] * 3
-        assert torch.isfinite(ScaledSigmoid()(logits, u)).all()
-    assert AlwaysOn()(torch.full((3, 1), math.inf), u).tolist() == [[1.0]] * 3
+        assert StraightThroughConcrete()(BITS, logits, u).tolist() == [[float(on)]] * 3
+        assert torch.isfinite(ScaledSigmoid()(BITS, logits, u)).all()
+    assert AlwaysOn()(BITS, torch.full((3, 1), math.inf), u).tolist() == [[1.0]] * 3
 
 
-@pytest.mark.parametrize("name", GATES)
+@pytest.mark.parametrize("name", KNOBBED)
 def test_knobs_drive_gates(name: str) -> None:
     gate, other = GATES[name](1.0), GATES[name](3.0)
     (knob,) = gate.knobs
     u = torch.tensor([[0.3, 0.6]])
     logits = torch.tensor([[0.5, -0.2]]).requires_grad_()
-    (before,) = torch.autograd.grad(gate(logits, u).sum(), logits)
+    (before,) = torch.autograd.grad(gate(BITS, logits, u).sum(), logits)
     knobs(gate, Objective(nll, kl))[knob].fill_(3.0)
-    (after,) = torch.autograd.grad(gate(logits, u).sum(), logits)
-    (wanted,) = torch.autograd.grad(other(logits, u).sum(), logits)
+    (after,) = torch.autograd.grad(gate(BITS, logits, u).sum(), logits)
+    (wanted,) = torch.autograd.grad(other(BITS, logits, u).sum(), logits)
     assert torch.equal(after, wanted)
     assert not torch.allclose(before, after)
 
 
 @pytest.mark.parametrize("members", [(3,), (2, 3)])
-@pytest.mark.parametrize("name", GATES)
+@pytest.mark.parametrize("name", KNOBBED)
 def test_one_knob_value_per_member(name: str, members: tuple[int, ...]) -> None:
     generator = torch.Generator().manual_seed(0)
     values = 1 + torch.rand(*members, generator=generator)
@@ -124,13 +127,13 @@ def test_one_knob_value_per_member(name: str, members: tuple[int, ...]) -> None:
     setattr(gate, gate.knobs[0], values)
     u = torch.rand(*members, 4, 5, generator=generator)
     logits = torch.randn(*members, 4, 5, generator=generator).requires_grad_()
-    weight = gate(logits, u)
+    weight = gate(BITS, logits, u)
     (gradient,) = torch.autograd.grad(weight.sum(), logits)
     for m in np.ndindex(*members):
         alone = GATES[name](float(values[m]))
         one = logits[m].detach().requires_grad_()
-        assert torch.allclose(alone(one, u[m]), weight[m])
-        assert torch.allclose(torch.autograd.grad(alone(one, u[m]).sum(), one)[0], gradient[m])
+        assert torch.allclose(alone(BITS, one, u[m]), weight[m])
+        assert torch.allclose(torch.autograd.grad(alone(BITS, one, u[m]).sum(), one)[0], gradient[m])
 
 
 # -- draws -----------------------------------------------------------------------------------------------------------
@@ -319,7 +322,7 @@ def test_per_row_noise_is_independent_between_seeds_samples_and_sites() -> None:
     x = torch.randn(3000, 3, generator=torch.Generator().manual_seed(0))
     keys = row_keys(x)
     assert_uncorrelated(torch.stack([noise(keys, seed, 1)[0][:, 0] for seed in (0, 1, 2, 2**31, 2**62)]))
-    ODD = torch.tensor(_ODD)
+    ODD = torch.tensor(SPREAD)
     samples = torch.stack([noise(keys + k * ODD, 0, 1)[0][:, 0] for k in range(1, 6)])
     assert_uncorrelated(samples)
     assert_law(samples, torch.stack([noise(keys + k * ODD, 0, 1)[1][:, 0] for k in range(1, 6)]))

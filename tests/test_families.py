@@ -6,6 +6,7 @@ import pytest
 import scipy.stats
 import torch
 
+from sparsevae.choices import BITS
 from sparsevae.distributions import SpikeSlab, divergence, normal, unit_divergence
 from sparsevae.families import (
     LIKELIHOODS,
@@ -109,7 +110,7 @@ def test_the_slab_warm_up_runs_from_noise_to_the_slab() -> None:
     g = torch.Generator().manual_seed(0)
     raw, eps, u = torch.randn(6, 12, generator=g), torch.randn(6, 4, generator=g), torch.rand(6, 4, generator=g)
     plain = SpikeSlabPosterior(ScaledSigmoid(30.0))(raw)
-    gates = ScaledSigmoid(30.0)(plain.logits, u)
+    gates = ScaledSigmoid(30.0)(BITS, plain.logits, u)
     assert torch.equal(warm(1.0, raw).draw(eps, u, hard=False), plain.draw(eps, u, hard=False))
     assert torch.equal(warm(0.0, raw).draw(eps, u, hard=False), gates * eps)
     half = gates * (0.5 * plain.loc + plain.scale.sqrt() * eps)

@@ -23,29 +23,34 @@ from sparsevae.families import (
     SpikeSlabPosterior,
     WarmSpikeSlabPosterior,
 )
-from sparsevae.gradients import ScaledSigmoid, StraightThrough
+from sparsevae.gradients import ScaledSigmoid, StraightThroughConcrete
 from sparsevae.model import LatentModel
 from sparsevae.models.mat import Compared
 from sparsevae.networks import initialise, mlp
 from sparsevae.objectives import Objective, Term, free_bits, kl, nll
 from sparsevae.priors import FixedSpikeSlab, Prior, SparseNormals, StandardNormal
+from sparsevae.pseudo_inputs import SELECTIONS, PseudoInputs
 from sparsevae.step import clip_gradients
-from sparsevae.terms import Capacity, mmd, stratified, total_correlation
+from sparsevae.terms import Capacity, aggregate_sparsity, mmd, stratified, total_correlation
 from sparsevae.testing import check_model
 
-B, D, J, H = 6, 5, 4, 8
+B, D, J, H, U = 6, 5, 4, 8, 3
 MEMBERS = [(3,), (2, 3)]
 
 MODELS: dict[
-    str, tuple[type[Family], tuple[type[nn.Module], float] | None, type[Likelihood], float | None, float | None]
+    str, tuple[type[Family], tuple[type[nn.Module], float] | None, type[Likelihood], float | None, float | str | None]
 ] = {
-    # name: posterior, gate with its knob, likelihood with its setting, the prior's alpha (None: normal)
+    # name: posterior, gate with its knob, likelihood with its setting, and of the prior: its alpha, or how rows choose
+    # between pseudo-inputs (None: normal)
     "vae": (GaussianPosterior, None, BernoulliData, None, None),
     "vsc": (SpikeSlabPosterior, (ScaledSigmoid, 20.0), GaussianData, 0.1, 0.3),
-    "vsc, straight-through": (SpikeSlabPosterior, (StraightThrough, 0.7), FixedGaussianData, 0.5, 0.3),
+    "vsc, straight-through": (SpikeSlabPosterior, (StraightThroughConcrete, 0.7), FixedGaussianData, 0.5, 0.3),
     "vsc, warming up": (WarmSpikeSlabPosterior, (ScaledSigmoid, 20.0), LaplaceData, 0.5, 0.3),
     "autoencoder": (PointPosterior, None, BernoulliData, None, None),
     "vsc, never off": (SlabPosterior, None, FixedGaussianData, 0.5, 1.0),
+    "learned prior": (WarmSpikeSlabPosterior, (ScaledSigmoid, 20.0), GaussianData, 0.1, "softmax"),
+    "learned prior, the paper's": (SpikeSlabPosterior, (ScaledSigmoid, 20.0), BernoulliData, None, "paper"),
+    "learned prior, the authors'": (SpikeSlabPosterior, (ScaledSigmoid, 20.0), BernoulliData, None, "authors"),
 }
 
 
@@ -53,7 +58,15 @@ def build(name: str, members: tuple[int, ...] = ()) -> LatentModel:
     posterior_class, gate, likelihood_class, setting, alpha = MODELS[name]
     posterior = posterior_class(gate[0](gate[1])) if gate else posterior_class()
     likelihood = likelihood_class(setting) if setting else likelihood_class()
-    prior: Prior = StandardNormal(J) if alpha is None else FixedSpikeSlab(J, alpha)
+    prior: Prior
+    if isinstance(alpha, str):
+        prior = PseudoInputs(J, D, U, SELECTIONS[alpha](D, U, members), members)
+        generator = torch.Generator().manual_seed(1)
+        with torch.no_grad():  # every member has inputs and shares of its own
+            prior.inputs.normal_(generator=generator)
+            prior.rho.copy_(torch.softmax(torch.randn(prior.rho.shape, generator=generator), -1))
+    else:
+        prior = StandardNormal(J) if alpha is None else FixedSpikeSlab(J, alpha)
     encoder = mlp([D, H, posterior.width(J)], members)
     decoder = mlp([J, H, likelihood.width(D)], members)
     model = LatentModel(encoder, posterior, decoder, likelihood, prior)
@@ -162,6 +175,31 @@ def test_terms_of_a_whole_batch_are_each_member_s_own(name: str, members: tuple[
         assert torch.allclose(own, loss[m], rtol=1e-5)
         for k, v in own_terms.items():
             assert torch.allclose(v, measured[k][m], rtol=1e-4, atol=1e-5)
+        for (k, p), q in zip(alone.named_parameters(), stack.parameters(), strict=True):
+            assert torch.allclose(p.grad, q.grad[m], rtol=1e-3, atol=1e-5), k
+
+
+@pytest.mark.parametrize("members", MEMBERS)
+def test_pseudo_inputs_are_kept_sparse_by_each_member_s_own_alpha(members: tuple[int, ...]) -> None:
+    """One alpha a member in the term, and one weight a member on it."""
+    n = int(np.prod(members))
+    alphas, weights = torch.linspace(0.05, 0.9, n).reshape(members), torch.linspace(0.5, 4, n).reshape(members)
+    stack, x = build("learned prior", members), data()
+    tape = recorded(stack, x)
+    objective = Objective(nll, kl, aggregate_sparsity(alphas), weights={"sparsity": 1.0})
+    objective.sparsity = weights
+    loss, measured = objective(stack(x, Draw(Slices(tape), hard=False)))
+    assert loss.shape == measured["sparsity"].shape == members
+    loss.sum().backward()
+    for m in np.ndindex(*members):
+        alone = member(stack, "learned prior", m)
+        term = aggregate_sparsity(float(alphas[m]))
+        own, own_terms = Objective(nll, kl, term, weights={"sparsity": float(weights[m])})(
+            alone(x, Draw(Slices(tape, m), hard=False))
+        )
+        own.backward()
+        assert torch.allclose(own, loss[m], rtol=1e-5)
+        assert torch.allclose(own_terms["sparsity"], measured["sparsity"][m], rtol=1e-5)
         for (k, p), q in zip(alone.named_parameters(), stack.parameters(), strict=True):
             assert torch.allclose(p.grad, q.grad[m], rtol=1e-3, atol=1e-5), k
 

@@ -10,7 +10,7 @@ from sparsevae.bounds import bounds, log_weights
 from sparsevae.distributions import SpikeSlab, logit, normal
 from sparsevae.draw import Draw, Fresh
 from sparsevae.families import FixedGaussianData, GaussianPosterior, SpikeSlabPosterior
-from sparsevae.gradients import ScaledSigmoid, StraightThrough
+from sparsevae.gradients import ScaledSigmoid, StraightThroughConcrete
 from sparsevae.model import LatentModel, Site, Trace
 from sparsevae.networks import Linear
 from sparsevae.objectives import Objective, free_bits, kl, nll
@@ -88,8 +88,8 @@ KL_GATE = 0.75 * math.log(1.5) + 0.25 * math.log(0.5)
         (ScaledSigmoid(50.0), True, 0.2, 0.0),
         (ScaledSigmoid(50.0), False, 0.3, 1.5 / (1 + math.exp(-2.5))),  # sigmoid(50 (.3 - .25)) of the slab
         (ScaledSigmoid(50.0), False, 0.2, 1.5 / (1 + math.exp(2.5))),
-        (StraightThrough(0.5), False, 0.3, 1.5),
-        (StraightThrough(0.5), False, 0.2, 0.0),
+        (StraightThroughConcrete(0.5), False, 0.3, 1.5),
+        (StraightThroughConcrete(0.5), False, 0.2, 0.0),
     ],
 )
 def test_tiny_vsc_by_hand(gate: torch.nn.Module, hard: bool, u: float, z: float) -> None:

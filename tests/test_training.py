@@ -177,7 +177,7 @@ def test_warm_ups_and_schedules_reach_their_buffers_at_their_steps(steps: list[A
     assert [s["sharpness"] for s in steps] == [10] * 30 + [20] * 10
     steps.clear()
     plan = {"temperature": sv.Linear(1, 0.1)}
-    make(gate="straight-through", training={"schedules": plan}).fit(X)
+    make(gate="straight-through-concrete", training={"schedules": plan}).fit(X)
     assert steps[20]["temperature"] == pytest.approx(0.55)
 
 

@@ -9,7 +9,6 @@ from torch import nn
 
 from sparsevae.convolutions import BatchNorm
 from sparsevae.families import Family, WarmSpikeSlabPosterior
-from sparsevae.gradients import GATES
 from sparsevae.model import LatentModel
 from sparsevae.models.vsc import VSC
 from sparsevae.objectives import Objective, free_bits, kl, nll
@@ -78,8 +77,7 @@ class PseudoVSC(VSC):
             raise ValueError(f"slab_warmup must begin before it ends; got {shares!r}.")
 
     def posterior(self) -> Family:
-        start = self.sharpness[0] if self.gate == "sigmoid" else self.temperature
-        return WarmSpikeSlabPosterior(GATES[self.gate](start))
+        return WarmSpikeSlabPosterior(self._gate())
 
     def prior(self) -> Prior:
         n_features, inputs = int(self.n_features_in_), int(self.pseudo_inputs)

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import numpy as np
-
 from sparsevae.estimator import SparseCoder
 from sparsevae.families import Family, GaussianPosterior, PointPosterior
-from sparsevae.parameters import check_number, parameters
+from sparsevae.parameters import check_flag, check_number, parameters
 from sparsevae.priors import Prior, StandardNormal
 
 __all__ = ["VAE", "BetaVAE", "GaussianCoder"]
@@ -63,8 +61,7 @@ class VAE(GaussianCoder):
 
     def check(self) -> None:
         super().check()
-        if np.ndim(self.noise) or self.noise not in (True, False):
-            raise ValueError(f"noise must be True or False, got {self.noise!r}.")
+        check_flag("noise", self.noise)
 
     def posterior(self) -> Family:
         return super().posterior() if self.noise else PointPosterior()

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from sparsevae.estimator import SparseCoder
 from sparsevae.families import Family, SlabPosterior, SpikeSlabPosterior
-from sparsevae.gradients import GATES
+from sparsevae.gradients import GATES, Estimator
 from sparsevae.parameters import check_choice, check_number, parameters
 from sparsevae.priors import FixedSpikeSlab, Prior
 from sparsevae.schedules import Linear, Schedule
@@ -46,9 +46,13 @@ class VSC(SparseCoder):
     """
 
     alpha: Annotated[float, "Prior probability that a unit is on, in (0, 1]."] = 0.1
-    gate: Annotated[str, "How gradients pass the gates: sigmoid (the paper's) or straight-through."] = "sigmoid"
+    gate: Annotated[
+        str,
+        "How gradients pass the gates: sigmoid (the paper's), or an estimator of `gradients`: "
+        "straight-through-concrete, rloo and more.",
+    ] = "sigmoid"
     sharpness: Annotated[tuple[float, float], "Sharpness of the sigmoid gate, first and last."] = (50.0, 200.0)
-    temperature: Annotated[float, "Temperature of the straight-through gate."] = 0.5
+    temperature: Annotated[float, "Temperature of the concrete gates."] = 0.5
 
     def check(self) -> None:
         super().check()
@@ -63,13 +67,18 @@ class VSC(SparseCoder):
     def posterior(self) -> Family:
         if self.alpha == 1:
             return SlabPosterior()
-        start = self.sharpness[0] if self.gate == "sigmoid" else self.temperature
-        return SpikeSlabPosterior(GATES[self.gate](start))
+        return SpikeSlabPosterior(self._gate())
+
+    def _gate(self) -> Estimator:
+        first: dict[str, Any] = {"sharpness": self.sharpness[0], "temperature": self.temperature}
+        kind = GATES[self.gate]
+        return kind(**{k: float(first[k]) for k in kind.knobs if k in first})
 
     def prior(self) -> Prior:
         return FixedSpikeSlab(int(self.n_components), self.alpha)
 
     def schedules(self) -> dict[str, Schedule]:
-        if self.alpha == 1 or self.gate != "sigmoid":
+        if self.alpha == 1:
             return {}
-        return {"sharpness": Linear(*self.sharpness)}
+        courses: dict[str, Schedule] = {"sharpness": Linear(*self.sharpness), "slope": Linear(1.0, 5.0)}
+        return {k: courses[k] for k in GATES[self.gate].knobs if k in courses}

@@ -1,0 +1,99 @@
+"""The discrete baselines of SDLGM's Table I: many Bernoulli units, or groups of one-hot ones (Jang et al., 2017)."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from sparsevae.estimator import SparseCoder
+from sparsevae.families import CappedPosterior, Family, OneHotPosterior
+from sparsevae.gradients import ESTIMATORS, Estimator
+from sparsevae.objectives import Objective, kl, nll
+from sparsevae.parameters import check_choice, check_flag, check_number, parameters
+from sparsevae.priors import FixedCapped, FixedOneHots, Prior
+from sparsevae.schedules import Schedule
+from sparsevae.training_draws import CappedDraw, OneHotDraw
+
+__all__ = ["DiscreteVAE"]
+
+
+@parameters
+class DiscreteVAE(SparseCoder):
+    r"""A code of zeros and ones: independent bits, or groups of which exactly one is on.
+
+    .. math:: \mathcal L = -E_q \log p(x|z) + \sum_j KL(q(z_j|x) \,\|\, p(z_j))
+
+    with q Bernoulli, or categorical over `categories` values. How gradients pass the draws is a choice of `gradient`;
+    scores are always of hard draws.
+
+    {parameters}
+
+    Attributes
+    ----------
+    model_, scaling_, likelihood_, history_
+        As in `VAE`.
+
+    References
+    ----------
+    Jang, Gu, Poole, "Categorical reparameterization with Gumbel-softmax", 2017.
+
+    Examples
+    --------
+    >>> import sparsevae as sv
+    >>> X = sv.data.load("digits").X
+    >>> est = sv.DiscreteVAE(30, categories=5, training=sv.Training(steps=300, kl_warmup=0.9, verbose=0)).fit(X)
+    >>> Z = est.transform(X)
+    >>> Z.format, set(Z.data.tolist()), bool((Z.sum(1) == 6).all())
+    ('csr', {1.0}, True)
+    """
+
+    categories: Annotated[int | None, "Units of a group, exactly one of them on; None: independent bits."] = None
+    gradient: Annotated[str, "How gradients pass the draws: one of `gradients`, such as concrete, rloo, muprop."] = (
+        "straight-through-concrete"
+    )
+    temperature: Annotated[float | Schedule, "Temperature of the concrete gradients, a number or a schedule."] = 0.5
+    slope: Annotated[float | Schedule, "Slope of gradient='slope-annealed', a number or a schedule."] = 1.0
+    samples: Annotated[int, "Draws of an item that gradient='rloo' compares."] = 4
+    alpha: Annotated[float, "Prior probability that a bit is on, in (0, 1)."] = 0.5
+    learned_prior: Annotated[bool, "Learn the prior's probabilities, unit by unit."] = False
+
+    def check(self) -> None:
+        super().check()
+        if self.categories is not None:
+            check_number("categories", self.categories, "an integer above 1, or None", lambda c: c > 1, whole=True)
+            if int(self.n_components) % int(self.categories):
+                raise ValueError(
+                    f"n_components={self.n_components} units are no groups of categories={self.categories}: it must "
+                    "divide n_components."
+                )
+        check_choice("gradient", self.gradient, ESTIMATORS)
+        for name in ("temperature", "slope"):
+            if not callable(getattr(self, name)):
+                check_number(name, getattr(self, name), "a number above 0 or a schedule", lambda t: t > 0)
+        check_number("samples", self.samples, "an integer above 1", lambda n: n > 1, whole=True)
+        check_number("alpha", self.alpha, "a number in (0, 1), the prior P(bit on)", lambda a: 0 < a < 1)
+        check_flag("learned_prior", self.learned_prior)
+        self.refuse_free_bits()
+
+    def _knobs(self) -> dict[str, Any]:
+        return {k: getattr(self, k) for k in ESTIMATORS[self.gradient].knobs}
+
+    def _estimator(self) -> Estimator:
+        own = {k: float(v(0, 1) if callable(v) else v) for k, v in self._knobs().items()}
+        return ESTIMATORS[self.gradient](**own, **({"samples": int(self.samples)} if self.gradient == "rloo" else {}))
+
+    def posterior(self) -> Family:
+        if self.categories is not None:
+            return OneHotPosterior(int(self.categories), OneHotDraw(self._estimator()))
+        return CappedPosterior(int(self.n_components), CappedDraw(self._estimator()))
+
+    def prior(self) -> Prior:
+        n = int(self.n_components)
+        if self.categories is not None:
+            return FixedOneHots(n, int(self.categories), learned=bool(self.learned_prior))
+        return FixedCapped(n, n, float(self.alpha), learned=bool(self.learned_prior))
+
+    def objective(self) -> Objective:
+        return Objective(nll, kl, weights=self.weights())
+
+    def schedules(self) -> dict[str, Schedule]:
+        return {k: v for k, v in self._knobs().items() if callable(v)}

@@ -1,0 +1,210 @@
+"""SDLGM: discrete codes with a hard cap on active features (paper: sparse deep latent generative model)."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import torch
+from torch import Tensor, nn
+from torch.distributions import Distribution
+
+from sparsevae import packing
+from sparsevae.architectures import Sizes
+from sparsevae.estimator import SparseCoder
+from sparsevae.families import CappedPosterior, CountsPosterior, Family
+from sparsevae.gradients import ESTIMATORS, Estimator
+from sparsevae.networks import Branched, initialise
+from sparsevae.objectives import Objective, kl, nll
+from sparsevae.parameters import check_choice, check_flag, check_number, check_sizes, parameters
+from sparsevae.priors import FixedCapped, FixedCounts, Prior
+from sparsevae.schedules import Schedule
+from sparsevae.training_draws import CappedDraw, CountsDraw, GatedConcrete, Temperature
+
+__all__ = ["SDLGM"]
+
+FEATURES = ("counts", "distinct")
+
+
+class Presence(nn.Module):
+    """A decoder's first step: whether a feature is there, not how often."""
+
+    def forward(self, z: Tensor) -> Tensor:
+        return z.clamp_max(1)
+
+
+@parameters
+class SDLGM(SparseCoder):
+    r"""A discrete code with at most `cap` active features.
+
+    .. math:: \mathcal L = -E_q \log p(x|z) + KL(q(z|x) \,\|\, p(z)), \quad z = \sum_{l \le L_0} \omega_l e_{c_l}
+
+    features="counts" is the paper's: L0 = cap gates, each on with probability lambda(x), times L0 one-hot features
+    with probabilities pi(x). Their sum is exactly multinomial, so law, KL and mode are exact (erratum 14). The KL is
+    that of the counts, L0 [KL_B(lambda; alpha) + lambda KL(pi || 1/K)]; kl="paper" is the published one, which also
+    charges for features whose gate is off. features="distinct" is ours: n_components gates of which at most `cap` are
+    on, so `cap` different features, with exact normaliser, KL, draws and mode.
+
+    gradient="paper" relaxes gates and features with temperatures tau and tau_z, and its training objective is no
+    bound; with tau="learned" and tau_bounds=None it is the paper's, whose temperatures run away. Scores are always of
+    hard draws.
+
+    {parameters}
+
+    Attributes
+    ----------
+    model_, scaling_, likelihood_, history_
+        As in `VAE`.
+
+    References
+    ----------
+    "Sparse deep latent generative model" (SDLGM), equations 8 to 17.
+
+    Examples
+    --------
+    >>> import sparsevae as sv
+    >>> X = sv.data.load("digits").X
+    >>> est = sv.SDLGM(32, cap=5, features="distinct", training=sv.Training(steps=200, verbose=0)).fit(X)
+    >>> Z = est.transform(X)
+    >>> bool(Z.sum(1).max() <= 5), set(Z.data.tolist())
+    (True, {1.0})
+    >>> packed = est.pack(Z)
+    >>> (est.unpack(packed) != Z).nnz
+    0
+    """
+
+    cap: Annotated[int, "L0: the most features that a code may have."] = 10
+    features: Annotated[str, "counts (the paper's multinomial) or distinct (at most `cap` different ones)."] = "counts"
+    alpha: Annotated[float, "Prior share of the cap in use, in (0, 1): P(gate on), the paper's lambda_0."] = 0.5
+    kl: Annotated[str, "KL of counts: tight (of the code itself) or paper (larger)."] = "tight"
+    gradient: Annotated[str, "How gradients pass the draws: auto, paper (relaxed counts), or one of `gradients`."] = (
+        "auto"
+    )
+    tau: Annotated[float | str | Schedule, "Temperature of gates: a number, a schedule, or 'learned' (paper)."] = 0.5
+    tau_z: Annotated[float | str | Schedule, "Temperature of features: a number, a schedule, or 'learned'."] = 0.5
+    tau_bounds: Annotated[tuple[float, float] | None, "Bounds of learned temperatures; None lets them run away."] = (
+        0.1,
+        2.0,
+    )
+    samples: Annotated[int, "Draws of an item that gradient='rloo' compares."] = 4
+    gate_hidden: Annotated[tuple[int, ...], "Hidden layers of the net that gives P(gate on); for counts, dense."] = (
+        64,
+    )
+    shared_layers: Annotated[int, "Hidden layers of the encoder that the gate net starts from."] = 0
+    binary: Annotated[bool, "Let the decoder see which features are there, not how often: codes of 0 and 1."] = False
+
+    def check(self) -> None:
+        super().check()
+        check_number("cap", self.cap, "an integer above 0", lambda n: n > 0, whole=True)
+        check_choice("features", self.features, FEATURES)
+        check_number("alpha", self.alpha, "a number in (0, 1), the prior share of the cap in use", lambda a: 0 < a < 1)
+        check_choice("kl", self.kl, ("tight", "paper"))
+        check_choice("gradient", self.gradient, ("auto", "paper", *ESTIMATORS))
+        check_number("samples", self.samples, "an integer above 1", lambda n: n > 1, whole=True)
+        check_sizes("gate_hidden", self.gate_hidden, empty=True)
+        depth = f"an integer from 0 to {len(self.hidden)}, the number of hidden layers"
+        check_number("shared_layers", self.shared_layers, depth, lambda k: 0 <= k <= len(self.hidden), whole=True)
+        if self.shared_layers and (self.network != "dense" or self.encoder is not None):
+            raise ValueError("shared_layers is for network='dense': other encoders share all of theirs with the gate.")
+        check_flag("binary", self.binary)
+        self._check_temperatures()
+        able = [name for name, kind in ESTIMATORS.items() if "capped" in kind.kinds]
+        if self.features == "distinct" and self._gradient() not in able:
+            raise ValueError(
+                f"gradient={self.gradient!r} cannot keep the cap of features='distinct'; use auto, {', '.join(able)}, "
+                "or features='counts'."
+            )
+        self.refuse_free_bits()
+
+    def _check_temperatures(self) -> None:
+        for name in ("tau", "tau_z"):
+            value = getattr(self, name)
+            if isinstance(value, str):
+                if value != "learned" or self._gradient() != "paper":
+                    raise ValueError(
+                        f"{name} must be a number above 0, a schedule, or 'learned' with gradient='paper'; got "
+                        f"{value!r} with gradient={self.gradient!r}."
+                    )
+            elif not callable(value):
+                check_number(name, value, "a number above 0, a schedule, or 'learned'", lambda t: t > 0)
+        if self.tau_bounds is not None:
+            expected = "two numbers around 1, such as (0.1, 2.0), or None"
+            if not (isinstance(self.tau_bounds, (tuple, list)) and len(self.tau_bounds) == 2):
+                raise ValueError(f"tau_bounds must be {expected}; got {self.tau_bounds!r}.")
+            check_number("tau_bounds", self.tau_bounds[0], expected, lambda low: 0 < low < 1)
+            check_number("tau_bounds", self.tau_bounds[1], expected, lambda high: high > 1)
+
+    def _gradient(self) -> str:
+        if self.gradient != "auto":
+            return self.gradient
+        return "straight-through-concrete" if self.features == "counts" else "rloo"
+
+    def _estimator(self) -> Estimator:
+        name = self._gradient()
+        settings: dict[str, Any] = {"temperature": self._first("tau" if self.features == "distinct" else "tau_z")}
+        own = {k: settings[k] for k in ESTIMATORS[name].knobs if k in settings}
+        return ESTIMATORS[name](**own, **({"samples": int(self.samples)} if name == "rloo" else {}))
+
+    def _first(self, name: str) -> float | None:
+        """The first value of a temperature; None where it is learned."""
+        value = getattr(self, name)
+        if isinstance(value, str):
+            return None
+        return float(value(0, 1) if callable(value) else value)
+
+    def posterior(self) -> Family:
+        if self.features == "distinct":
+            return CappedPosterior(int(self.cap), CappedDraw(self._estimator()))
+        if self._gradient() == "paper":
+            bounds = None if self.tau_bounds is None else (float(self.tau_bounds[0]), float(self.tau_bounds[1]))
+            return CountsPosterior(int(self.cap), GatedConcrete(self._first("tau"), self._first("tau_z"), bounds))
+        return CountsPosterior(int(self.cap), CountsDraw(self._estimator()))
+
+    def prior(self) -> Prior:
+        n, cap, alpha = int(self.n_components), int(self.cap), float(self.alpha)
+        if self.features == "distinct":
+            return FixedCapped(n, cap, alpha * min(cap, n) / n)
+        return FixedCounts(n, cap, alpha, "paper" if self.kl == "paper" else "tight")
+
+    def schedules(self) -> dict[str, Schedule]:
+        knobs = {"tau": self.tau, "tau_z": self.tau_z}
+        if self._gradient() != "paper":
+            knobs = {"temperature": self.tau if self.features == "distinct" else self.tau_z}
+            if "temperature" not in ESTIMATORS[self._gradient()].knobs:
+                return {}
+        return {k: v for k, v in knobs.items() if callable(v)}
+
+    def objective(self) -> Objective:
+        return Objective(nll, kl, weights=self.weights())
+
+    def _network(self, name: str, own: nn.Module | None, sizes: Sizes, weights: torch.Generator) -> nn.Module:
+        if name == "decoder" or own is not None or self.network != "dense" or self.features == "distinct":
+            network = super()._network(name, own, sizes, weights)
+            return nn.Sequential(Presence(), network) if name == "decoder" and self.binary else network
+        gate = tuple(int(h) for h in self.gate_hidden)
+        branched = Branched(sizes.features, sizes.hidden, sizes.raw_z - 1, gate, int(self.shared_layers), sizes.members)
+        initialise(branched, weights)
+        return branched
+
+    def _code(self, q: Distribution, max_active: int | None) -> Tensor:
+        z = super()._code(q, max_active)
+        return z.clamp_max(1) if self.binary else z
+
+    @property
+    def temperatures_(self) -> dict[str, float]:
+        """tau and tau_z of gradient='paper' as they are now; learned ones move."""
+        both = (m for m in self.model_.posterior.modules() if isinstance(m, Temperature))
+        return {t.name: float(t().detach()) for t in both}
+
+    def pack(self, Z: Any) -> bytes:
+        """Codes as bytes: at most cap * ceil(log2(n_components + 1)) bits a row, and a short header."""
+        return packing.pack(Z, int(self.cap), int(self.n_components))
+
+    def unpack(self, data: bytes) -> Any:
+        """The codes that `pack` wrote, as a CSR matrix."""
+        header = packing.read_header(data)
+        if (header.n_components, header.cap) != (int(self.n_components), int(self.cap)):
+            raise ValueError(
+                f"these bytes hold codes of {header.n_components} features with cap {header.cap}; this model has "
+                f"{self.n_components} with cap {self.cap}."
+            )
+        return packing.unpack(data)
