@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from sklearn.base import BaseEstimator
 
+from sparsevae.optimisers import OPTIMISERS
 from sparsevae.parameters import check_choice, check_number, parameters
 from sparsevae.schedules import Constant, Cosine, Schedule, Step
 
@@ -34,7 +35,8 @@ class Training(BaseEstimator):
     steps: Annotated[int | None, "Gradient steps; 10,000 when neither steps nor epochs is given."] = None
     epochs: Annotated[float | None, "Length of the run as passes over the data, instead of steps."] = None
     batch_size: Annotated[int, "Rows in a minibatch (all rows where there are fewer)."] = 128
-    learning_rate: Annotated[float, "Adam's rate at the start."] = 2e-3
+    optimizer: Annotated[str, "adam, or momentum (.9), which wants other rates."] = "adam"
+    learning_rate: Annotated[float, "The optimiser's rate at the start."] = 2e-3
     decay: Annotated[str, "Course of the rate: constant, cosine (to 0), or step (times decay_factor at decay_at)."] = (
         "cosine"
     )
@@ -42,7 +44,7 @@ class Training(BaseEstimator):
         int | float, "Where decay='step' drops the rate: a step (int) or a share of the run (float)."
     ] = 0.5
     decay_factor: Annotated[float, "What decay='step' multiplies the rate by."] = 0.1
-    restart_optimizer: Annotated[bool, "Forget Adam's moments where the rate drops, as the VSC authors do."] = False
+    restart_optimizer: Annotated[bool, "Forget the optimiser's moments where the rate drops, as the VSC authors do."] = False
     n_samples: Annotated[int, "Draws of z per item and step."] = 1
     clip_norm: Annotated[float | None, "Largest gradient norm, for each member; None leaves gradients alone."] = None
     kl_warmup: Annotated[
@@ -100,6 +102,7 @@ class Training(BaseEstimator):
         if not (isinstance(plan, Mapping) and all(callable(s) for s in plan.values())):
             raise ValueError(f"training.schedules must be like {{'kl_z': Cyclical(0, 1)}}, got {self.schedules!r}.")
         check_choice("training.decay", self.decay, _DECAYS)
+        check_choice("training.optimizer", self.optimizer, OPTIMISERS)
         if self.steps is not None and self.epochs is not None:
             raise ValueError("give training.steps or training.epochs, not both.")
         if self.restart_optimizer and self.decay != "step":

@@ -15,12 +15,12 @@ from numbers import Integral
 import torch
 from torch import Tensor, nn
 
-from sparsevae.adam import Adam
 from sparsevae.checkpoint import State
 from sparsevae.draw import Draw, PerRow, Tape, mix, row_keys
 from sparsevae.gradients import points
 from sparsevae.model import LatentModel
 from sparsevae.objectives import Objective
+from sparsevae.optimisers import OPTIMISERS
 from sparsevae.rows import Rows
 from sparsevae.schedules import Schedule
 from sparsevae.settings import Training
@@ -95,7 +95,7 @@ class Run:
         self.rows_an_item = int(training.n_samples) * points(model)[0]
         self.parameters = [p for p in model.parameters() if p.requires_grad]
         self.rate = torch.tensor(training.learning_rate, device=rows.device)
-        self.adam = Adam(self.parameters, self.rate)
+        self.optimiser = OPTIMISERS[training.optimizer](self.parameters, self.rate)
         self.order = Order(items, training.batch_size, training.seed)
         self.tape = Tape(mix(training.seed, 2), rows.device)
         self.index = self.order(0).clone()
@@ -148,7 +148,7 @@ class Run:
         loss.backward(self.ones)
         if self.training.clip_norm is not None:
             clip_gradients(self.parameters, float(self.training.clip_norm), loss.shape)
-        self.adam.step()
+        self.optimiser.step()
         self.sums.add_(terms)  # what is not finite stays so: one look at the sums tells of every step
 
     def _prime(self) -> None:
@@ -176,7 +176,7 @@ class Run:
         """Load the step's rows, noise and knobs, then take it."""
         training, step = self.training, self.step
         if training.restart_optimizer and self._drops(step):
-            self.adam.forget()
+            self.optimiser.forget()
         self.set_knobs(step)
         index = self.order(step)
         if self.rows.static:
@@ -237,16 +237,16 @@ class Run:
     # -- state ------------------------------------------------------------------------------------------------
 
     def moments(self) -> dict[str, Tensor]:
-        return {k: v.detach().cpu().clone() for k, v in self.adam.state()}
+        return {k: v.detach().cpu().clone() for k, v in self.optimiser.state()}
 
     def load_moments(self, moments: Mapping[str, Tensor]) -> None:
-        for name, value in self.adam.state():
+        for name, value in self.optimiser.state():
             value.copy_(moments[name])
 
     def _named(self) -> Iterator[tuple[str, Tensor]]:
         for name, value in self.model.state_dict().items():
             yield f"model.{name}", value
-        yield from self.adam.state()
+        yield from self.optimiser.state()
         yield "sums", self.sums
 
     def state(self) -> State:

@@ -307,6 +307,7 @@ BAD_TRAINING: dict[str, list[Any]] = {
     "epochs": [0, -1, "x", np.nan, np.inf],
     "batch_size": [0, -5, 2.5, "x", None],
     "learning_rate": [0, -1e-3, "x", None, np.nan, np.inf],
+    "optimizer": ["foo", None, []],
     "decay": ["foo", None, []],
     "decay_at": [-1, 1.5, "x", None, np.nan],
     "decay_factor": [0, -1, "x", np.inf],

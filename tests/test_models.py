@@ -353,6 +353,7 @@ TRAINING_EFFECTS: dict[str, tuple[dict[str, Any], Any]] = {
     "steps": ({}, 9),
     "epochs": ({"steps": None, "epochs": 2}, 4),
     "batch_size": ({}, 20),
+    "optimizer": ({}, "momentum"),
     "learning_rate": ({}, 2e-2),
     "decay": ({}, "constant"),
     "decay_at": ({"decay": "step"}, 0.8),

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 import sparsevae as sv
 from sparsevae import progress
-from sparsevae.adam import Adam
+from sparsevae.optimisers import Adam
 from sparsevae.draw import Tape, mix
 from sparsevae.families import GaussianData, SpikeSlabPosterior
 from sparsevae.gradients import ScaledSigmoid
@@ -72,7 +72,7 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
             entry |= {"step": run.step, "rate": float(run.rate), "rate_factor": run.rate_factor}
             entry["rows"] = run.order(run.step).tolist()
             entry["norm"] = float(torch.stack([g.norm() for g in gradients]).norm())
-            entry["moments"] = sum(float(v.abs().sum()) for k, v in run.adam.state())
+            entry["moments"] = sum(float(v.abs().sum()) for k, v in run.optimiser.state())
             seen.append(entry)
         return adam_step(self, *args, **kwargs)
 

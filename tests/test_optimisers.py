@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from sparsevae.adam import Adam
+from sparsevae.optimisers import Adam, Momentum
 
 
 def _weights(device: str) -> list[nn.Parameter]:
@@ -73,3 +73,21 @@ def test_weights_in_another_memory_order_move_alike() -> None:
             p.grad = torch.empty_like(p).copy_(_gradients(step, [p])[0])  # in its own order, as autograd gives it
             adam.step()
     torch.testing.assert_close(plain.detach(), last.detach(), rtol=1e-5, atol=1e-6)
+
+
+def test_momentum_is_torch_s_and_leaves_weights_without_a_gradient_alone() -> None:
+    generator = torch.Generator().manual_seed(0)
+    ours = [torch.nn.Parameter(torch.randn(shape, generator=generator)) for shape in ((5, 3), (7,), (2,))]
+    theirs = [torch.nn.Parameter(p.detach().clone()) for p in ours]
+    rate = torch.tensor(0.05)
+    optimiser, peer = Momentum(ours, rate), torch.optim.SGD(theirs[:2], lr=0.05, momentum=0.9)
+    for _ in range(20):
+        for a, b in zip(ours[:2], theirs[:2], strict=True):
+            a.grad = torch.randn(a.shape, generator=generator)
+            b.grad = a.grad.clone()
+        optimiser.step()
+        peer.step()
+    for a, b in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(a, b, rtol=0, atol=1e-6)
+    optimiser.forget()
+    assert all(bool((v == 0).all()) for _, v in optimiser.state())
