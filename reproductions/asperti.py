@@ -28,12 +28,12 @@ HIDDEN = {"mnist": (256, 32, 24), "tiles": (512, 256, 64, 32)}
 TARGET_KL = {"mnist": 15.8, "tiles": 11.8}
 PUBLISHED = {("mnist", "dense"): 8, ("tiles", "dense"): 8, ("mnist", "asperti"): 3, ("tiles", "asperti"): 4}
 GRID = {
-    "mnist": (0.03, 0.045, 0.06, 0.08, 0.1, 0.14, 0.2, 0.3),
+    "mnist": (0.02, 0.03, 0.045, 0.06, 0.08, 0.1, 0.14, 0.2),
     "tiles": (0.002, 0.004, 0.008, 0.015, 0.03, 0.05, 0.08, 0.12),
 }
 BETAS = (0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
 INACTIVE = 0.01
-ROWS = 10_000  # training rows that units are measured on
+KL_WARMUP = 0.6  # share of the run in which the weight of the KL grows: without it tiles start in a collapse
 
 
 def train(
@@ -44,7 +44,14 @@ def train(
 
     def estimator(variance: float, seed: int, beta: float = 1.0, samples: int = 0) -> sv.BetaVAE:
         training = sv.Training(
-            steps=steps, batch_size=128, learning_rate=3e-4, seed=seed, device=device, verbose=0, compile=False
+            steps=steps,
+            batch_size=128,
+            learning_rate=1e-3,
+            kl_warmup=KL_WARMUP,
+            seed=seed,
+            device=device,
+            verbose=0,
+            compile=False,
         )
         return sv.BetaVAE(
             16,
@@ -59,8 +66,7 @@ def train(
 
     group = [estimator(**m) for m in members]
     fit_together(group, X)
-    few = X[:ROWS]
-    return {"runs": [{**m, **look(est, few, m.get("samples", 0))} for m, est in zip(members, group, strict=True)]}
+    return {"runs": [{**m, **look(est, X, m.get("samples", 0))} for m, est in zip(members, group, strict=True)]}
 
 
 def look(est: sv.SparseCoder, X: np.ndarray[Any, Any], samples: int) -> dict[str, Any]:
@@ -140,7 +146,7 @@ def figure(data: str, found: dict[str, Any], path: Path) -> None:
 
 def main() -> None:
     parser = jobs.options(__doc__)
-    parser.add_argument("--steps", type=int, default=100_000)
+    parser.add_argument("--steps", type=int, default=50_000)
     parser.add_argument("--conv-steps", type=int, default=20_000)
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
     parser.add_argument("--networks", nargs="+", default=["dense", "asperti"])

@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+import torch
+
 import sparsevae as sv
 
 __all__ = ["options", "run"]
@@ -36,6 +38,12 @@ def _path(folder: Path, function: Callable[..., Any], job: Job) -> Path:
     return folder / f"{source}-{function.__name__}-{digest}.json"
 
 
+def _name(device: str) -> str:
+    """What ran the job, in words."""
+    chosen = sv.Training(device=device).torch_device() if device in ("auto", "cpu", "cuda") else None
+    return torch.cuda.get_device_name(chosen) if chosen is not None and chosen.type == "cuda" else device
+
+
 def run(
     function: Callable[..., dict[str, Any]], jobs: Iterable[Job], folder: Path, *, device: str = "auto"
 ) -> list[dict[str, Any]]:
@@ -51,7 +59,8 @@ def run(
         if not path.exists():
             began = time.perf_counter()
             result = {**job, **function(**job, device=device)}
-            result |= {"device": device, "seconds": round(time.perf_counter() - began, 1)}
+            result |= {"device": _name(device), "torch": torch.__version__}
+            result |= {"seconds": round(time.perf_counter() - began, 1)}
             part = path.with_suffix(".part")
             part.write_text(json.dumps(result))
             part.replace(path)

@@ -51,7 +51,7 @@ def train(off: float, mmd: float, seed: int, epochs: int, network: str = "mat", 
         "hoyer": metrics.average_hoyer(Z),
         "aggregate_hoyer": metrics.aggregate_hoyer(Z),
         "active": int(metrics.active_units(Z).sum()),
-        **{k: last[k] for k in ("nll_x", "kl_z", "mmd")},
+        "terms": {k: last[k] for k in ("nll_x", "kl_z", "mmd")},
     }
 
 

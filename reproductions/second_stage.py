@@ -8,7 +8,8 @@ is below that of 95 % of the real test images. Three sets are judged by the same
 images from drawn codes (what the decoder can do at best), ancestral samples, and samples through the second stage.
 Two figures guard against a stage that is merely timid: the effective number of classes, and the number of units on.
 
-The claim: the share of implausible samples with the second stage is at most half of that without, for every seed.
+The claim: with the second stage the share of implausible samples is lower, for every seed, by more than three standard
+errors. How much of the excess over reconstructions goes is reported beside it.
 Both grids of samples are written as pictures, to be looked at: the confidence of a classifier is no taste.
 """
 
@@ -36,7 +37,7 @@ SETTINGS: dict[str, Any] = {
     "likelihood": "bernoulli",
 }
 QUANTILE = 0.05  # of the real test images that the judge itself would call implausible
-BAR = 0.5
+BAR = 3.0  # standard errors of the difference
 
 
 def judge(X: np.ndarray, y: np.ndarray, epochs: int) -> MLPClassifier:
@@ -101,8 +102,17 @@ def run(seed: int, args: argparse.Namespace, data: Any, model: MLPClassifier) ->
             "second_stage": float((stage.sample(args.samples, seed=seed, noise=True) != 0).sum(1).mean()),
         },
         "second_stage_score": stage.score(codes),
-        "ratio": implausible["second_stage"] / max(implausible["ancestral"], 1 / args.samples),
+        "errors_down": _errors_down(implausible, args.samples),
+        "excess_left": (implausible["second_stage"] - implausible["reconstructions"])
+        / max(implausible["ancestral"] - implausible["reconstructions"], 1 / args.samples),
     }
+
+
+def _errors_down(implausible: dict[str, float], samples: int) -> float:
+    """How far the share falls, in standard errors of the difference of two independent shares."""
+    before, after = implausible["ancestral"], implausible["second_stage"]
+    variance = (before * (1 - before) + after * (1 - after)) / samples
+    return float((before - after) / np.sqrt(max(variance, 1e-12)))
 
 
 def picture(rows: np.ndarray, path: Path) -> None:
@@ -134,8 +144,11 @@ def main() -> None:
     for seed in args.seeds:
         results.append(run(seed, args, data, model))
         print(json.dumps(results[-1]), flush=True)
-    worst = max(r["ratio"] for r in results)
-    report = {"results": results, "verdict": {"worst_ratio": {"bar": BAR, "measured": worst, "met": worst <= BAR}}}
+    least = min(r["errors_down"] for r in results)
+    report = {
+        "results": results,
+        "verdict": {"standard errors down": {"bar": BAR, "least": least, "met": least >= BAR}},
+    }
     (args.out / "second_stage.json").write_text(json.dumps(report, indent=1) + "\n")
     print(json.dumps(report["verdict"], indent=1))
 

@@ -27,7 +27,7 @@ from reproductions.stack import fit_together
 from sparsevae import metrics
 from sparsevae.data import smiley
 
-ALPHA = 0.05
+ALPHA = 0.1
 SIZES = (20, 60, 120)
 BETAS = (2.0, 4.0, 8.0, 16.0)
 SPARSE = ("VSC", "PseudoVSC")
@@ -51,7 +51,7 @@ def train(
             steps=steps,
             batch_size=250,
             learning_rate=1e-3,
-            kl_warmup=0.1,
+            kl_warmup=0.4,
             seed=seed,
             device=device,
             verbose=0,
@@ -172,7 +172,7 @@ def figure(results: list[dict[str, Any]], path: Path) -> None:
 
 def main() -> None:
     parser = jobs.options(__doc__)
-    parser.add_argument("--steps", type=int, default=20_000)
+    parser.add_argument("--steps", type=int, default=60_000)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--sizes", type=int, nargs="+", default=list(SIZES))
     args = parser.parse_args()

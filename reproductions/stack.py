@@ -16,15 +16,16 @@ from torch import Tensor
 from torch.distributions import Distribution
 
 import sparsevae as sv
-from sparsevae.architectures import NETWORKS, Sizes
+from sparsevae.architectures import Sizes
 from sparsevae.distributions import normal_by_variance
 from sparsevae.families import FixedGaussianData, Likelihood
 from sparsevae.objectives import Objective
-from sparsevae.priors import FixedSpikeSlab, Prior, StandardNormal
+from sparsevae.priors import FixedCapped, FixedCounts, FixedOneHots, FixedSpikeSlab, Prior, StandardNormal
 from sparsevae.pseudo_inputs import PseudoInputs
 from sparsevae.rows import place
 from sparsevae.terms import aggregate_sparsity
 from sparsevae.training import fit
+from sparsevae.training_draws import Temperature
 
 __all__ = ["fit_together"]
 
@@ -60,7 +61,10 @@ def _prior(members: Sequence[Any]) -> Prior:
         (n_inputs, n_features), n = prior.inputs.shape, len(members)
         selection = type(prior.selection)(n_features, n_inputs, (n,))
         return PseudoInputs(prior.n_components, n_features, n_inputs, selection, (n,))
-    if type(prior) is StandardNormal:
+    alike = len({float(getattr(m, "alpha", 1)) for m in members}) == 1
+    if type(prior) is StandardNormal or (isinstance(prior, (FixedCounts, FixedCapped, FixedOneHots)) and alike):
+        for p in prior.parameters():
+            p.data = p.data.expand(len(members), 1, *p.shape).clone()  # (n, 1, J) meets (n, B, J)
         return prior
     raise TypeError(f"priors of type {type(prior).__name__} cannot be stacked; train these models one by one.")
 
@@ -115,10 +119,13 @@ def fit_together(members: Sequence[Any], X: Any) -> None:
     sizes = Sizes(
         features, posterior.width(units), units, likelihood.width(features), hidden, first.image_shape, members=(n,)
     )
-    encoder, decoder = NETWORKS[first.network].encoder(sizes), NETWORKS[first.network].decoder(sizes)
+    encoder, decoder = (first._network(name, None, sizes, torch.Generator()) for name in ("encoder", "decoder"))
+    for m in posterior.modules():
+        if isinstance(m, Temperature) and m.raw is not None:
+            m.raw.data = m.raw.data.expand(n).clone()
     stack = first.story(encoder, posterior, decoder, likelihood, _prior(members)).to(device)
-    states = [m.model_.state_dict() for m in members]
-    stack.load_state_dict({k: torch.stack([state[k] for state in states]) for k in states[0]})
+    states, wanted = [m.model_.state_dict() for m in members], stack.state_dict()
+    stack.load_state_dict({k: torch.stack([s[k] for s in states]).view_as(wanted[k]) for k in wanted})
     data = place(rows, device, resident=True)
     for m in members:
         m.n_rows_ = data.shape[0]
@@ -130,7 +137,7 @@ def fit_together(members: Sequence[Any], X: Any) -> None:
         )
     found = stack.state_dict()
     for i, m in enumerate(members):
-        m.model_.load_state_dict({k: v[i] for k, v in found.items()})
+        m.model_.load_state_dict({k: v[i].view_as(states[i][k]) for k, v in found.items()})
         m.model_.eval()
         m.history_.extend(history)
         m.n_steps_ = settings.total_steps(data.shape[0])

@@ -125,6 +125,11 @@ class RateDistortion:
         own = {f.name: getattr(self, f.name) for f in fields(self)}
         return {k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in own.items()}
 
+    @classmethod
+    def from_dict(cls, plain: dict[str, Any]) -> RateDistortion:
+        """What `to_dict` gave, for instance by way of JSON."""
+        return cls(**{k: np.asarray(v) if isinstance(v, list) else v for k, v in plain.items()})
+
     def __str__(self) -> str:
         header, lines = self.table()
         return f"{History(dict(zip(header, line, strict=True)) for line in lines)}\n\n{self.legend}"

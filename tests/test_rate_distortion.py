@@ -280,6 +280,7 @@ def test_a_curve_prints_as_a_table(curve: RateDistortion) -> None:
     assert "the value in 5 bits" in str(real)
     assert "label" not in str(real)
     assert json.loads(json.dumps(curve.to_dict()))["mse"] == curve.mse.tolist()
+    assert RateDistortion.from_dict(json.loads(json.dumps(curve.to_dict()))).to_dict() == curve.to_dict()
 
 
 def test_a_curve_draws_error_and_probe_of_both(curve: RateDistortion) -> None:

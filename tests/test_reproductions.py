@@ -76,6 +76,28 @@ def test_members_keep_their_own_alphas() -> None:
     assert [float(est.model_.prior.logits[0]) for est in group] == pytest.approx([-2.944, 2.197], abs=1e-3)
 
 
+BITS = (X > 0).astype(np.float32)
+DISCRETE: dict[str, Any] = {
+    "learned temperatures": lambda t: sv.SDLGM(8, cap=3, gradient="paper", tau="learned", tau_z="learned", training=t),
+    "counts": lambda t: sv.SDLGM(8, cap=3, shared_layers=1, training=t),
+    "distinct": lambda t: sv.SDLGM(8, cap=3, features="distinct", training=t),
+    "bits": lambda t: sv.DiscreteVAE(8, gradient="muprop", learned_prior=True, training=t),
+    "one-hots": lambda t: sv.DiscreteVAE(8, categories=4, gradient="disarm", learned_prior=True, training=t),
+}
+
+
+@pytest.mark.parametrize("name", DISCRETE)
+def test_a_stack_of_one_discrete_model_is_its_solo_run(name: str) -> None:
+    make = DISCRETE[name]
+    (one,), alone = [make(_settings(0))], make(_settings(0)).fit(BITS)
+    fit_together([one], BITS)
+    for key, value in alone.model_.state_dict().items():
+        torch.testing.assert_close(one.model_.state_dict()[key], value, rtol=1e-3, atol=1e-3, msg=key)
+    three = [make(_settings(seed)) for seed in range(3)]
+    fit_together(three, BITS)
+    assert len({round(m.score(BITS), 6) for m in three}) == 3
+
+
 # -- learned priors in a stack ---------------------------------------------------------------------------------------
 
 
