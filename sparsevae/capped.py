@@ -267,6 +267,9 @@ class Capped(Distribution):
                 )
             return self.estimator(self, noise)
         u, v = (noise.uniform(self.logits.new_empty((*self.batch_shape, n))) for n in (*self.event_shape, self.width))
+        gates = switch(self.logits.detach(), u).to(self.logits.dtype)
+        if bool((gates.sum(-1) <= self.cap).all()):  # outside training the tree is climbed only where it is needed
+            return gates.expand(self._extended_shape())
         return self.through_gates(u, v).expand(self._extended_shape())
 
     def sample(self, sample_shape: Any = _SCALAR) -> Tensor:

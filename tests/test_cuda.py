@@ -40,9 +40,8 @@ def trained(
             patch.setattr(Run, "accelerate", lambda self, say: None)
         else:
             patch.setattr(Run, "_attempt", lambda self, what, action, say: (s := self.state(), action(), self.load(s)))
-        training = sv.Training(
-            steps=120, batch_size=100, verbose=0, device="cuda", compile=way == "compiled", **settings
-        )
+        run = {"steps": 120, "batch_size": 100, "verbose": 0, "device": "cuda", "compile": way == "compiled"}
+        training = sv.Training(**run | settings)
         side = 28 if own else 14  # the published stacks take 28 x 28 pixels
         return model(40, hidden=(128,), training=training, **(own or {})).fit(images(d=side**2))
 
@@ -86,8 +85,10 @@ def test_convolutions_are_captured_repeat_and_score_alike_in_any_order(monkeypat
 
 @pytest.mark.parametrize("network", ["conv", "asperti"])
 def test_convolutions_compile(monkeypatch, network):
-    eager, compiled = (trained(monkeypatch, way, own={"network": network}, tf32=False) for way in ("eager", "compiled"))
-    np.testing.assert_allclose(compiled.history_.column("loss"), eager.history_.column("loss"), rtol=5e-3)
+    """Over the first steps, before rounding grows: a gate that flips sends two runs apart for good."""
+    short = {"steps": 20, "report_every": 1, "tf32": False}
+    eager, compiled = (trained(monkeypatch, way, own={"network": network}, **short) for way in ("eager", "compiled"))
+    np.testing.assert_allclose(compiled.history_.column("loss"), eager.history_.column("loss"), rtol=2e-3)
 
 
 def test_data_too_large_for_the_device_stream_from_the_host(monkeypatch):
