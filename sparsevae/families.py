@@ -28,6 +28,7 @@ __all__ = [
     "BernoulliData",
     "CappedPosterior",
     "CountsPosterior",
+    "DiscretePosterior",
     "Family",
     "FixedGaussianData",
     "GaussianData",
@@ -135,49 +136,41 @@ class SlabPosterior(Family):
         return SpikeSlab(torch.full_like(loc, torch.inf), loc, scale, self.gate, validate_args=False)
 
 
-class CountsPosterior(Family):
-    """raw = (feature logits, gate logit) -> Counts: `cap` draws, each of them off or one of n features."""
+class DiscretePosterior(Family):
+    """A code of whole numbers: the `size` that its law has (a cap, or units in a group) and how training draws it."""
 
     discrete: ClassVar[bool] = True
 
-    def __init__(self, cap: int, draw: nn.Module) -> None:
+    def __init__(self, size: int, draw: nn.Module) -> None:
         super().__init__()
-        self.cap, self.draw = cap, draw
+        self.size, self.draw = size, draw
+
+
+class CountsPosterior(DiscretePosterior):
+    """raw = (feature logits, gate logit) -> Counts: `size` draws, each of them off or one of n features."""
 
     def width(self, n: int) -> int:
         return n + 1
 
     def forward(self, raw: Tensor) -> Distribution:
-        return Counts(raw[..., -1:], raw[..., :-1], self.cap, self.draw)
+        return Counts(raw[..., -1:], raw[..., :-1], self.size, self.draw)
 
 
-class CappedPosterior(Family):
-    """raw = gate logits -> Capped: n gates of which at most `cap` are on."""
-
-    discrete: ClassVar[bool] = True
-
-    def __init__(self, cap: int, draw: nn.Module) -> None:
-        super().__init__()
-        self.cap, self.draw = cap, draw
+class CappedPosterior(DiscretePosterior):
+    """raw = gate logits -> Capped: n gates of which at most `size` are on."""
 
     def forward(self, raw: Tensor) -> Distribution:
-        return Capped(raw, self.cap, self.draw)
+        return Capped(raw, self.size, self.draw)
 
 
-class OneHotPosterior(Family):
-    """raw = logits -> OneHotCode: groups of `categories` units of which exactly one is on."""
-
-    discrete: ClassVar[bool] = True
-
-    def __init__(self, categories: int, draw: nn.Module) -> None:
-        super().__init__()
-        self.categories, self.draw = categories, draw
+class OneHotPosterior(DiscretePosterior):
+    """raw = logits -> OneHotCode: groups of `size` units of which exactly one is on."""
 
     def forward(self, raw: Tensor) -> Distribution:
-        return OneHotCode(raw, self.categories, self.draw)
+        return OneHotCode(raw, self.size, self.draw)
 
 
-SPARSE = (SpikeSlabPosterior, SlabPosterior, CountsPosterior, CappedPosterior, OneHotPosterior)
+SPARSE = (SpikeSlabPosterior, SlabPosterior, DiscretePosterior)
 """Posteriors whose codes have exact zeros."""
 
 
