@@ -128,7 +128,8 @@ class RateDistortion:
     @classmethod
     def from_dict(cls, plain: dict[str, Any]) -> RateDistortion:
         """What `to_dict` gave, for instance by way of JSON."""
-        return cls(**{k: np.asarray(v) if isinstance(v, list) else v for k, v in plain.items()})
+        own: dict[str, Any] = {k: np.asarray(v) if isinstance(v, list) else v for k, v in plain.items()}
+        return cls(**own)
 
     def __str__(self) -> str:
         header, lines = self.table()
