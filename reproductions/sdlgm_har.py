@@ -51,7 +51,7 @@ def figure(curve: dict[str, Any], path: Any) -> None:
 
 def main() -> None:
     parser = jobs.options(__doc__)
-    parser.add_argument("--steps", type=int, default=20_000)
+    parser.add_argument("--steps", type=int, default=4_000)
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
     job = {"steps": args.steps, "seed": args.seed}
