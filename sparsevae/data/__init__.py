@@ -2,8 +2,8 @@
 
 >>> from sparsevae import data
 >>> data.names()
-['birds', 'cal500', 'celeba', 'digit-canvas', 'digits', 'emotions', 'fashion-mnist', 'mnist', 'smiley',
- 'smiley-authors', 'tiles', 'uci-har']
+['birds', 'cal500', 'celeba', 'dbpedia', 'digit-canvas', 'digits', 'emotions', 'fashion-mnist', 'mnist', 'smiley',
+ 'smiley-authors', 'tiles', 'uci-har', 'yelp']
 >>> data.load("digits")
 Dataset('digits', X=(1438, 64) uint8, X_test=(359, 64) uint8, y, image_shape=(8, 8))
 """

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from . import celeba, counting, digits, har, mnist, mulan, smiley, tiles
+from . import celeba, counting, dbpedia, digits, har, mnist, mulan, smiley, tiles, yelp
 from .dataset import Dataset
 from .fetch import ByHand, Collection
 from .files import READERS, read_array
@@ -30,6 +30,7 @@ CATALOGUE: dict[str, Entry] = {
     "birds": Entry(mulan.make_birds, mulan.ABOUT_BIRDS, 322, 323, 260, mulan.BIRDS),
     "cal500": Entry(mulan.make_cal500, mulan.ABOUT_CAL500, 400, 102, 68, mulan.CAL500),
     "celeba": Entry(celeba.make, celeba.ABOUT, 162_770, 19_962, 3072, celeba.CELEBA, at_most=True),
+    "dbpedia": Entry(dbpedia.make, dbpedia.ABOUT, 140_000, 14_000, 1, dbpedia.DBPEDIA, at_most=True),
     "digit-canvas": Entry(counting.make, counting.ABOUT, 5000, 1000, 3920, mnist.MNIST),
     "digits": Entry(digits.make, digits.ABOUT, 1438, 359, 64, "inside scikit-learn"),
     "emotions": Entry(mulan.make_emotions, mulan.ABOUT_EMOTIONS, 391, 202, 72, mulan.EMOTIONS),
@@ -39,6 +40,7 @@ CATALOGUE: dict[str, Entry] = {
     "smiley-authors": Entry(smiley.make_authors, smiley.ABOUT_AUTHORS, 20_000, 0, 1024, smiley.AUTHORS),
     "tiles": Entry(tiles.make, tiles.ABOUT, 60_000, 10_000, 784, "generated"),
     "uci-har": Entry(har.make, har.ABOUT, 7352, 2947, 1152, har.HAR),
+    "yelp": Entry(yelp.make, yelp.ABOUT, 100_000, 10_000, 1, yelp.YELP, at_most=True),
 }
 
 
@@ -91,8 +93,9 @@ def load(name: str | os.PathLike[str], **options: Any) -> Dataset:
 
     Files of a named set are looked for in ``$SPARSEVAE_DATA/<name>/``, then in the cache
     (``$SPARSEVAE_CACHE``, or the system's own place), then downloaded into the cache and checked. The files of
-    "celeba", "smiley-authors" and "uci-har" are never downloaded: put them into ``$SPARSEVAE_DATA/<name>/``, or
-    say where they lie with ``path``; the error for missing files says where to get them.
+    "celeba", "dbpedia", "smiley-authors", "uci-har" and "yelp" are never downloaded: put them into
+    ``$SPARSEVAE_DATA/<name>/``, or say where they lie with ``path``; the error for missing files says where to
+    get them.
 
     Parameters
     ----------

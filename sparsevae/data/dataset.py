@@ -21,7 +21,7 @@ class Dataset:
     Attributes
     ----------
     name : str
-    X : array of shape (n, d)
+    X : array of shape (n, d); texts are an array of str objects of shape (n,)
         Training rows. Grey and colour images are uint8 from 0 to 255, binary images uint8 0/1, generated
         values float32; a file keeps the type it was stored with (a ``.npy`` stays a memory map, a sparse ``.npz``
         stays CSR).
@@ -78,6 +78,8 @@ class Dataset:
 
     @staticmethod
     def _features(rows: Rows, what: str) -> int:
+        if len(rows.shape) == 1 and rows.dtype == object:  # texts: one a row
+            return 1
         if len(rows.shape) != 2:
             raise ValueError(f"{what} must have two dimensions, (rows, features); got shape {rows.shape}")
         return int(rows.shape[1])

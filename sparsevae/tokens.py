@@ -1,0 +1,201 @@
+r"""Sentences as data: rows of word numbers that end in EOS, and the law p(x|z) that a recurrent net gives them.
+
+A sentence of n words is n + 1 whole numbers, its words and EOS, padded on the right with PAD. EOS is part of it: with
+h_t made from z and the words before position t,
+
+.. math:: \log p(x|z) = \sum_{t \le \text{EOS}} \log \mathrm{softmax}(W h_t + b)_{x_t}
+
+is a log-probability, and the probabilities of all sentences of any length sum to one.
+
+(batch x time x vocabulary) logits would be the largest tensor of a sentence model by far: 2.5 GB for 512 sentences of
+61 positions and 20,000 words. They are made a chunk of positions at a time, forward and backward.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+from torch.distributions import Distribution, constraints
+from torch.nn.functional import linear
+
+from sparsevae.families import Likelihood
+from sparsevae.networks import Linear
+from sparsevae.text import EOS, PAD
+
+__all__ = ["CHUNK", "EOS", "PAD", "TokenData", "Tokens", "check_sentences", "ends", "spoken"]
+
+CHUNK = 2048
+"""Positions whose logits exist at once: 164 MB in float32 for 20,000 words, and two or three more tensors like them."""
+
+
+def spoken(tokens: Tensor) -> Tensor:
+    """Which positions belong to the sentence, those up to and including the first EOS: (..., T) -> (..., T) bool.
+
+    >>> spoken(torch.tensor([[5, 7, 1, 0], [1, 0, 0, 0]])).int()
+    tensor([[1, 1, 1, 0],
+            [1, 0, 0, 0]], dtype=torch.int32)
+    """
+    end = (tokens == EOS).int()
+    return end.cumsum(-1) == end  # after the first EOS the count is ahead
+
+
+def ends(tokens: Tensor) -> Tensor:
+    """Where the first EOS stands, (..., T) -> (...); the last position of a row that has none.
+
+    >>> ends(torch.tensor([[5, 7, 1, 0], [1, 0, 0, 0]]))
+    tensor([2, 0])
+    """
+    return spoken(tokens).sum(-1) - 1
+
+
+def check_sentences(tokens: Tensor, vocabulary: int) -> None:
+    """Raise unless every row of (..., T) is words, one EOS, then PAD alone, all below `vocabulary`."""
+    ids = tokens.long()
+    if not torch.equal(ids.to(tokens.dtype), tokens):
+        raise ValueError("tokens must be whole numbers, got some with a fraction: give word numbers, not vectors.")
+    if ids.numel() and not 0 <= int(ids.min()) <= int(ids.max()) < vocabulary:
+        raise ValueError(f"tokens must lie in 0..{vocabulary - 1}, got {int(ids.min())} to {int(ids.max())}.")
+    inside = spoken(ids)
+    bad = ~(ids == EOS).any(-1) | ((ids == PAD) & inside).any(-1) | ((ids != PAD) & ~inside).any(-1)
+    if bool(bad.any()):
+        first = ids[bad][0].tolist()
+        raise ValueError(
+            f"a sentence is its words, then EOS ({EOS}), then PAD ({PAD}) to the row's end; {int(bad.sum())} of "
+            f"{bad.numel()} rows are not, the first being {first}. Cut long sentences before EOS is added."
+        )
+
+
+class _TokenLogProb(torch.autograd.Function):
+    r"""log softmax(W h + b)_t of N positions, never with more than `chunk` x V logits in memory.
+
+    Only the log-sum-exp s of every position is kept. The backward pass makes the logits again, and from them
+    p = exp(W h + b - s); with g the gradient of the result, the gradients are
+
+    .. math:: \delta = g\,(e_t - p), \qquad \partial h = W^\top \delta, \quad
+        \partial W = \sum_n \delta_n h_n^\top, \quad \partial b = \sum_n \delta_n
+
+    Products are taken in `dtype`, sums in float32 at least. Nothing is changed in place, which compilers get wrong
+    inside such a function.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor, tokens: Tensor, chunk: int, dtype: torch.dtype
+    ) -> Tensor:
+        W, b, wide = weight.to(dtype), bias.to(dtype), torch.promote_types(dtype, torch.float32)
+        picked, sums = [], []
+        for h, t in zip(hidden.split(chunk), tokens.split(chunk), strict=True):
+            logits = linear(h.to(dtype), W, b).to(wide)  # (chunk, V)
+            sums.append(logits.logsumexp(-1))
+            picked.append(logits.gather(-1, t.unsqueeze(-1)).squeeze(-1))
+        log_sum = torch.cat(sums)
+        ctx.save_for_backward(hidden, weight, bias, tokens, log_sum)
+        ctx.chunk, ctx.dtype = chunk, dtype
+        return torch.cat(picked) - log_sum
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        hidden, weight, bias, tokens, log_sum = ctx.saved_tensors
+        W, b = weight.to(ctx.dtype), bias.to(ctx.dtype)
+        by_hidden, by_weight, by_bias = [], torch.zeros_like(weight), torch.zeros_like(bias)
+        chunks = zip(*(a.split(ctx.chunk) for a in (hidden, tokens, log_sum, grad)), strict=True)
+        with torch.autocast(hidden.device.type, enabled=False):  # what the forward pass rounded, and nothing else
+            for rows, t, s, g in chunks:
+                h = rows.to(ctx.dtype)
+                p = torch.exp(linear(h, W, b).to(s.dtype) - s.unsqueeze(-1))  # (chunk, V)
+                own = t.unsqueeze(-1)
+                delta = -g.unsqueeze(-1) * p.scatter(-1, own, p.gather(-1, own) - 1)
+                by_bias = by_bias + delta.sum(0).to(bias.dtype)
+                narrow = delta.to(ctx.dtype)
+                by_weight = by_weight + (narrow.mT @ h).to(weight.dtype)
+                by_hidden.append((narrow @ W).to(hidden.dtype))
+        return torch.cat(by_hidden), by_weight, by_bias, None, None, None
+
+
+def _product_dtype(hidden: Tensor, weight: Tensor) -> torch.dtype:
+    """In what W h is computed: autocast's choice where that is on (it leaves float64 alone), else their common one."""
+    common, device = torch.promote_types(hidden.dtype, weight.dtype), hidden.device.type
+    if common != torch.float64 and torch.is_autocast_enabled(device):
+        return torch.get_autocast_dtype(device)
+    return common
+
+
+class Tokens(Distribution):
+    """The law of a sentence given z, position by position: softmax(W h_t + b) over V tokens.
+
+    `hidden` was made with the sentence's own words before each position (teacher forcing), so this is the law of that
+    one sentence: score what the net was given. Under autocast the logits are rounded to its type, which training
+    stands and a bound should not: take bounds outside it.
+
+    Parameters
+    ----------
+    hidden : Tensor (*batch, T, H)
+        A `Writer`'s states.
+    weight, bias : Tensor (V, H), (V,)
+        From a state to logits.
+    chunk : int
+        Positions whose logits exist at once.
+    """
+
+    arg_constraints: ClassVar = {"hidden": constraints.independent(constraints.real, 2)}
+    support = constraints.independent(constraints.nonnegative_integer, 1)
+
+    def __init__(self, hidden: Tensor, weight: Tensor, bias: Tensor, chunk: int = CHUNK) -> None:
+        if chunk < 1:
+            raise ValueError(f"chunk must be at least 1 position, got {chunk!r}.")
+        self.hidden, self.weight, self.bias, self.chunk = hidden, weight, bias, chunk
+        super().__init__(hidden.shape[:-2], hidden.shape[-2:-1], validate_args=False)
+
+    def token_log_prob(self, tokens: Tensor) -> Tensor:
+        """log p(x_t | x_<t, z), (*batch, T) -> (*batch, T), float32 or wider; 0 after the end.
+
+        Over a corpus, exp(-sum of all / number of positions up to each EOS) is the perplexity.
+        """
+        if tokens.shape != self._extended_shape():
+            raise ValueError(
+                f"tokens must have the shape of the states, {tuple(self._extended_shape())}; got {tuple(tokens.shape)}."
+            )
+        each: Tensor = _TokenLogProb.apply(  # type: ignore[no-untyped-call]
+            self.hidden.flatten(0, -2),
+            self.weight,
+            self.bias,
+            tokens.long().flatten(),
+            self.chunk,
+            _product_dtype(self.hidden, self.weight),
+        )
+        return torch.where(spoken(tokens), each.view(tokens.shape), 0.0)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        """log p(x|z) of whole sentences, EOS counted, (*batch, T) -> (*batch); -inf for a row that never ends.
+
+        What stands after the first EOS is not read.
+        """
+        ended = (value == EOS).any(-1)
+        return torch.where(ended, self.token_log_prob(value).sum(-1), -torch.inf)
+
+
+class TokenData(Likelihood):
+    """raw = a writer's states (..., T, H) -> Tokens. Holds the projection, which is one with the cross-entropy."""
+
+    discrete: ClassVar[bool] = True
+
+    def __init__(self, projection: Linear, chunk: int = CHUNK) -> None:
+        super().__init__()
+        self.projection, self.chunk = projection, chunk
+
+    def width(self, n: int) -> int:
+        """The states of n positions."""
+        return n * self.projection.weight.shape[-1]
+
+    def forward(self, raw: Tensor) -> Distribution:
+        return Tokens(raw, self.projection.weight, self.projection.bias, self.chunk)
+
+    def check(self, low: float, high: float) -> str | None:
+        last = len(self.projection.weight) - 1
+        if low < 0 or high > last:
+            return f"sentences need word numbers in 0..{last}, got values from {low:g} to {high:g}"
+        return None
