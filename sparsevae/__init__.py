@@ -21,7 +21,19 @@ if TYPE_CHECKING:
     from sparsevae.estimator import SparseCoder, load
     from sparsevae.history import History
     from sparsevae.linear import LinearMultiLabel
-    from sparsevae.models import MAT, SDLGM, VAE, VSC, BetaTCVAE, BetaVAE, CapacityVAE, DiscreteVAE, PseudoVSC
+    from sparsevae.models import (
+        MAT,
+        SDLGM,
+        VAE,
+        VSC,
+        BetaTCVAE,
+        BetaVAE,
+        CapacityVAE,
+        DiscreteVAE,
+        PseudoVSC,
+        SDLGMClassifier,
+        SDLGMCounter,
+    )
     from sparsevae.pruning import prune
     from sparsevae.rates import RateDistortion, rate_distortion
     from sparsevae.schedules import Constant, Cosine, Cyclical, Exponential, Linear, Step
@@ -94,6 +106,8 @@ __all__ = [
     "MultiLabelKFold",
     "PseudoVSC",
     "RateDistortion",
+    "SDLGMClassifier",
+    "SDLGMCounter",
     "SparseCoder",
     "SparsityWarning",
     "SpikeSlab",
@@ -124,8 +138,8 @@ def __getattr__(name: str) -> Any:
     if name in _WHERE:
         module = importlib.import_module(_WHERE[name])
         return module if name in ("data", "metrics") else getattr(module, name)
-    if name[:1].isupper() and name in (registry := importlib.import_module("sparsevae.models").REGISTRY):
-        return registry[name]
+    if name[:1].isupper() and name in (known := importlib.import_module("sparsevae.models").known()):
+        return known[name]
     raise AttributeError(f"module 'sparsevae' has no attribute {name!r}")
 
 

@@ -28,8 +28,10 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 if TYPE_CHECKING:
+    from sparsevae.data import Dataset
     from sparsevae.estimator import SparseCoder
     from sparsevae.parameters import Parameter
+    from sparsevae.supervised import LabelledCoder
 
 __all__ = ["main"]
 
@@ -206,8 +208,8 @@ Split = Annotated[Part | None, typer.Option(help="Part of the data set; by defau
 Json = Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")]
 
 
-def _rows(data: str, split: Part | None, options: Iterable[str] | None) -> tuple[Any, str]:
-    """The rows that --data and --split name, and which part they are."""
+def _dataset(data: str, split: Part | None, options: Iterable[str] | None) -> tuple[Dataset, Part]:
+    """The data set that --data names, and the part that --split means."""
     from sparsevae.data import load
 
     chosen: dict[str, Any] = {}
@@ -219,9 +221,34 @@ def _rows(data: str, split: Part | None, options: Iterable[str] | None) -> tuple
     found = load(data, **chosen)
     if split is Part.TEST and found.X_test is None:
         raise ValueError(f"{data} has no test part; leave --split out.")
-    if split is Part.TRAIN or found.X_test is None:
-        return found.X, "train"
-    return found.X_test, "test"
+    return found, Part.TRAIN if split is Part.TRAIN or found.X_test is None else Part.TEST
+
+
+def _rows(data: str, split: Part | None, options: Iterable[str] | None) -> tuple[Any, str]:
+    """The rows that --data and --split name, and which part they are."""
+    found, part = _dataset(data, split, options)
+    return found.X if part is Part.TRAIN else found.X_test, part.value
+
+
+def _labelled(est: SparseCoder) -> LabelledCoder | None:
+    """The model, where it learns from labels."""
+    from sparsevae.supervised import LabelledCoder
+
+    return est if isinstance(est, LabelledCoder) else None
+
+
+def _labels(est: LabelledCoder, data: str, found: Dataset, part: Part) -> tuple[Any, list[str] | None]:
+    """What a model learns from beside the rows, and the names of its labels where they have any."""
+    import numpy as np
+
+    y, truth = (found.y, found.truth) if part is Part.TRAIN else (found.y_test, found.truth_test)
+    y = y if est.target == "y" else truth.get(est.target)
+    if y is None:
+        raise ValueError(f"{type(est).__name__} learns from {est.target}, and {data} ({part.value}) has none.")
+    names = found.label_names if est.target == "y" else None
+    if names is None or y.ndim == 2:
+        return y, None if names is None else list(names)
+    return y, [names[int(c)] for c in np.unique(y)]
 
 
 def _load(folder: Path) -> SparseCoder:
@@ -274,17 +301,17 @@ class Models(TyperGroup):
     """One sub-command for each model in the registry, built when asked for: `sparsevae --help` loads no model."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        from sparsevae.models import REGISTRY
+        from sparsevae.models import known
 
-        return list(REGISTRY)
+        return list(known())
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         from sparsevae.data.suggest import unknown
-        from sparsevae.models import REGISTRY
+        from sparsevae.models import known
 
-        found = {name.lower(): cls for name, cls in REGISTRY.items()}.get(cmd_name.lower())
+        found = {name.lower(): cls for name, cls in known().items()}.get(cmd_name.lower().replace("-", ""))
         if found is None:
-            raise ValueError(unknown("model", cmd_name, REGISTRY))
+            raise ValueError(unknown("model", cmd_name, known()))
         return _fit_command(found)
 
 
@@ -307,6 +334,8 @@ def _fit_command(cls: type[SparseCoder]) -> Any:
     from sparsevae.settings import Training
 
     own, settings = ({p.name: p for p in documented(c) if p.name not in _COVERED} for c in (cls, Training))
+    usual = cls.default_training()
+    settings = {name: p._replace(default=getattr(usual, name)) for name, p in settings.items()}
 
     def fit(
         *,
@@ -344,9 +373,15 @@ def _fit(
         raise FileExistsError(f"{out} holds a model without a run to continue: choose another folder.")
     check_folder(out)
     est.check()
-    X, _ = _rows(data, split, options)
+    found, part = _dataset(data, split, options)
+    X: Any = found.X if part is Part.TRAIN else found.X_test
+    labelled = _labelled(est)
     try:
-        est.fit(X)
+        if labelled:
+            y, names = _labels(labelled, data, found, part)
+            labelled.fit(X, y, label_names=names)
+        else:
+            est.fit(X)
     except (KeyboardInterrupt, SystemExit) as stop:
         if not (out / "checkpoint.safetensors").exists():
             _say("interrupted before anything was saved.")
@@ -359,7 +394,8 @@ def _fit(
     if as_json:
         about = {"model": name, "out": str(out), "rows": X.shape[0], "features": X.shape[1]}
         return _print_json({**about, "likelihood": est.likelihood_, "steps": est.n_steps_, "final": last})
-    print(f"{name} of {X.shape[0]:,} rows x {X.shape[1]:,} features ({est.likelihood_}), {est.n_steps_:,} steps")
+    what = f"{labelled.n_labels_} labels" if labelled else est.likelihood_
+    print(f"{name} of {X.shape[0]:,} rows x {X.shape[1]:,} features ({what}), {est.n_steps_:,} steps")
     print("  ".join(f"{k} {v:.4g}" for k, v in last.items()))
     print(f"saved in {out}; next: sparsevae evaluate {out} --data {data}")
 
@@ -482,6 +518,10 @@ def evaluate(
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="'--caps'") from None
     est = _load(folder)
+    if labelled := _labelled(est):
+        if limits or importance is not None:
+            raise ValueError(f"--caps and --importance judge codes of X; {type(est).__name__} is judged by its labels.")
+        return _evaluate_labels(labelled, data, *_dataset(data, split, data_option), as_json)
     X, part = _rows(data, split, data_option)
     result: dict[str, Any] = {"model": type(est).__name__, "data": data, "split": part}
     if importance is not None:  # first, since it may be refused
@@ -503,6 +543,16 @@ def evaluate(
         costs = {cap: (mse, mse / free - 1 if free else 0.0) for cap, mse in result["caps"].items()}
         lines = [(str(cap), f"{mse:.6g}", f"{cost:+.1%}") for cap, (mse, cost) in costs.items()]
         _print_table([*lines, ("no cap", f"{free:.6g}", "")], "at most", "mse", "cost", right="mse cost")
+
+
+def _evaluate_labels(est: LabelledCoder, data: str, found: Dataset, part: Part, as_json: bool) -> None:
+    y, _ = _labels(est, data, found, part)
+    result = est.evaluate(found.X if part is Part.TRAIN else found.X_test, y)
+    name = type(est).__name__
+    if as_json:
+        return _print_json({"model": name, "data": data, "split": part.value, **result})
+    print(f"{name} on {data} ({part.value}), {result['rows']:,} rows\n")
+    _print_table([(k.replace("_", " "), f"{v:.4g}") for k, v in result.items() if k != "rows"])
 
 
 _MEANINGS = {

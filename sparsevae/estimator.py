@@ -10,7 +10,7 @@ import functools
 import math
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import field, fields
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, NamedTuple, Self, TypeVar, cast
 
@@ -170,13 +170,18 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
 
     # -- scikit-learn -------------------------------------------------------------------------------------------
 
+    @classmethod
+    def default_training(cls) -> Training:
+        """What training=None means."""
+        return Training()
+
     def _training(self) -> Training:
-        return Training() if self.training is None else self.training
+        return self.default_training() if self.training is None else self.training
 
     def set_params(self, **params: Any) -> Self:
         """Set constructor arguments; `training__steps=...` works also where training is None."""
         if any(k.startswith("training__") for k in params) and params.get("training", self.training) is None:
-            params["training"] = Training()
+            params["training"] = self.default_training()
         super().set_params(**params)
         return self
 
@@ -804,7 +809,7 @@ def _revive(
 ) -> SparseCoder:
     from sparsevae import models
 
-    known = models.REGISTRY if cls is None else {cls.__name__: cls}
+    known = models.known() if cls is None else {cls.__name__: cls}
     if meta["class"] not in known:
         raise storage.StorageError(f"{path} holds a {meta['class']}; known classes: {', '.join(known)}. Pass cls=.")
     missing = [k for k in meta["own_networks"] if own[k] is None]
@@ -812,4 +817,6 @@ def _revive(
         raise storage.StorageError(f"{path} was fitted with your own {' and '.join(missing)}: pass them to load().")
     training = None if meta["training"] is None else Training(**decode(meta["training"]))
     constructor = {k: decode(v) for k, v in meta["constructor"].items()}
-    return known[meta["class"]](**constructor, **own, training=training)._restore(tensors, meta)
+    found = known[meta["class"]]
+    networks = {k: v for k, v in own.items() if k in {f.name for f in fields(found)}}  # a counter has no decoder
+    return found(**constructor, **networks, training=training)._restore(tensors, meta)

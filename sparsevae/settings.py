@@ -44,7 +44,7 @@ class Training(BaseEstimator):
         int | float, "Where decay='step' drops the rate: a step (int) or a share of the run (float)."
     ] = 0.5
     decay_factor: Annotated[float, "What decay='step' multiplies the rate by."] = 0.1
-    restart_optimizer: Annotated[bool, "Forget the optimiser's moments where the rate drops, as the VSC authors do."] = False
+    restart_optimizer: Annotated[bool, "Forget the moments where the rate drops, as the VSC authors do."] = False
     n_samples: Annotated[int, "Draws of z per item and step."] = 1
     clip_norm: Annotated[float | None, "Largest gradient norm, for each member; None leaves gradients alone."] = None
     kl_warmup: Annotated[

@@ -115,9 +115,9 @@ def built(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return found
 
 
-@pytest.mark.parametrize("name", models.REGISTRY)
+@pytest.mark.parametrize("name", models.known())
 def test_every_parameter_has_a_flag_that_reaches_the_constructor(name: str, run: Any, built: list[Any]) -> None:
-    own = {p.name: another(p) for p in documented(models.REGISTRY[name]) if writable(p)}
+    own = {p.name: another(p) for p in documented(models.known()[name]) if writable(p)}
     settings = {p.name: another(p) for p in documented(sv.Training) if p.name not in COVERED}
     words = [w for text, _ in (own | settings).values() for w in text]
     assert run("fit", name, "--data", "digits", "--out", "here", "-q", *words).code == 0
@@ -128,17 +128,20 @@ def test_every_parameter_has_a_flag_that_reaches_the_constructor(name: str, run:
     assert all(type(getattr(est, k)) is type(v) for k, (_, v) in own.items())
 
 
-@pytest.mark.parametrize("name", models.REGISTRY)
+@pytest.mark.parametrize("name", models.known())
 def test_without_flags_the_constructor_has_its_own_defaults(name: str, run: Any, built: list[Any]) -> None:
     assert run("fit", name.swapcase(), "--data", "digits", "--out", "here").code == 0
-    plain = models.REGISTRY[name](training=sv.Training(folder="here"))
+    cls = models.known()[name]
+    plain = cls(training=cls.default_training().set_params(folder="here"))
     assert built[0].get_params() | {"training": None} == plain.get_params() | {"training": None}
 
 
-@pytest.mark.parametrize("name", models.REGISTRY)
+@pytest.mark.parametrize("name", models.known())
 def test_help_shows_every_flag_with_its_text_and_default(name: str, run: Any) -> None:
     shown = "".join(run("fit", name, "--help").out.split())
-    for p in (*documented(models.REGISTRY[name]), *documented(sv.Training)):
+    cls = models.known()[name]
+    usual = [p._replace(default=getattr(cls.default_training(), p.name)) for p in documented(sv.Training)]
+    for p in (*documented(cls), *usual):
         if not writable(p):
             assert flag(p) not in shown
         elif p.name in COVERED:

@@ -24,7 +24,6 @@ from torch import Tensor, nn
 
 import sparsevae as sv
 from sparsevae import progress
-from sparsevae.optimisers import Adam
 from sparsevae.draw import Tape, mix
 from sparsevae.families import GaussianData, SpikeSlabPosterior
 from sparsevae.gradients import ScaledSigmoid
@@ -32,6 +31,7 @@ from sparsevae.history import History
 from sparsevae.model import LatentModel
 from sparsevae.networks import initialise, mlp
 from sparsevae.objectives import Objective, kl, nll
+from sparsevae.optimisers import Adam
 from sparsevae.priors import FixedSpikeSlab
 from sparsevae.rows import Host
 from sparsevae.step import Order, Run

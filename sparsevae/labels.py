@@ -1,0 +1,77 @@
+"""Labels as users have them: one class a row, or any number of labels a row, dense or sparse, with names or without."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse
+from sklearn.exceptions import DataConversionWarning
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_array
+from torch import Tensor
+
+from sparsevae.metrics.multilabel import binary
+
+__all__ = ["Labels", "check_names", "plain", "read_labels"]
+
+
+class Labels(NamedTuple):
+    """What a y is like: the L classes or the numbers of L columns, whether a row has just one of them, and its form."""
+
+    classes: np.ndarray[Any, Any]
+    single: bool
+    sparse: bool
+    names: list[str]
+
+
+def plain(y: Any) -> tuple[Any, list[str] | None]:
+    """y as an array or sparse matrix, (n,) or (n, L), and the names of a DataFrame's columns."""
+    columns = [str(name) for name in y.columns] if hasattr(y, "columns") else None
+    if isinstance(y, Tensor):
+        y = y.detach().cpu().numpy()
+    if scipy.sparse.issparse(y):
+        return y, columns
+    return check_array(y, ensure_2d=False, dtype=None, ensure_min_samples=0, input_name="y"), columns
+
+
+def check_names(names: Any, n: int) -> list[str]:
+    """Names of n labels, in words; by default their numbers."""
+    found = [str(name) for name in (range(n) if names is None else names)]
+    if len(found) != n:
+        raise ValueError(f"label_names must name the {n} labels of y, got {len(found)} names.")
+    return found
+
+
+def read_labels(y: Any, known: Labels | None, names: Any = None, classes: Any = None) -> tuple[Labels, Any]:
+    """What y is like, and its 0/1 matrix (n, L), dense uint8 or CSR; a y that is unlike the one `known` is refused.
+
+    A column of 0 and 1 is one label. A column of anything else is taken for classes, with scikit-learn's warning.
+
+    >>> labels, Y = read_labels(["b", "a", "b"], None)
+    >>> labels.classes.tolist(), Y.tolist()
+    (['a', 'b'], [[0, 1], [1, 0], [0, 1]])
+    """
+    y, columns = plain(y)
+    single = y.ndim == 1
+    if not single and y.shape[1] == 1 and not (scipy.sparse.issparse(y) or np.isin(y, (0, 1)).all()):
+        advice = "A column-vector y was passed when a 1d array was expected: pass y.ravel()."
+        warnings.warn(advice, DataConversionWarning, stacklevel=4)
+        y, single = y.ravel(), True
+    if single:
+        check_classification_targets(y)
+    Y: Any = y if single else binary(y, "y")
+    if known is None:
+        found = np.unique(y if classes is None else classes) if single else np.arange(Y.shape[1])
+        given = columns if names is None else names
+        given = found if single and given is None else given
+        known = Labels(found, single, bool(scipy.sparse.issparse(Y)), check_names(given, len(found)))
+    if single != known.single or (not single and Y.shape[1] != len(known.classes)):
+        wanted = "classes, (n,)" if known.single else f"labels, (n, {len(known.classes)})"
+        raise ValueError(f"this model was fitted to {wanted}; got y of shape {y.shape}.")
+    if single:
+        if len(new := np.setdiff1d(y, known.classes)):
+            raise ValueError(f"y holds classes {new.tolist()} beside those known, {known.classes.tolist()}.")
+        Y = (y[:, None] == known.classes).astype(np.uint8)
+    return known, Y

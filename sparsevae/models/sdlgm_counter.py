@@ -1,0 +1,221 @@
+"""SDLGM that counts: how often each of K things is there (paper: sparse deep latent generative model, section IV-C)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Annotated, Any, ClassVar
+
+import numpy as np
+import scipy.sparse
+import torch
+from sklearn.base import RegressorMixin
+from torch import Tensor, nn
+from torch.distributions import Distribution
+
+from sparsevae import families
+from sparsevae.architectures import Sizes, image_of
+from sparsevae.counts import Counts
+from sparsevae.estimator import Array, _inference
+from sparsevae.labels import check_names, plain
+from sparsevae.model import LatentModel
+from sparsevae.models.sdlgm import SDLGM
+from sparsevae.parameters import check_number, parameters
+from sparsevae.supervised import Discriminative, LabelledCoder
+
+__all__ = ["SDLGMCounter"]
+
+
+class Strips(nn.Module):
+    r"""The same net on each of C vertical strips of an image: raw numbers of the counts of all of them together.
+
+    Strip c shows thing k with probability :math:`p_{ck}`, or nothing. The count of k is a sum of independent zeros and
+    ones with mean :math:`\sum_c p_{ck}`; the counts together are Poisson-multinomial. Here they are described by the
+    multinomial of C draws from the average strip, :math:`\bar p_k = \frac1C \sum_c p_{ck}`, which has the same means.
+    """
+
+    def __init__(self, net: nn.Module, image: tuple[int, int, int], columns: int) -> None:
+        super().__init__()
+        height, width, channels = image
+        self.net, self.columns = net, columns
+        self.layout = (height, columns, width // columns, channels)
+
+    def categories(self, x: Tensor) -> Tensor:
+        """log p_ck, (B, H W C) -> (B, columns, K + 1), with nothing in the last place."""
+        strips = x.unflatten(-1, self.layout).movedim(-3, -4).flatten(-3)
+        raw = self.net(strips.flatten(0, 1))
+        log_p: Tensor = Counts(raw[..., -1:], raw[..., :-1], 1).categories().unflatten(0, (-1, self.columns))
+        return log_p
+
+    def forward(self, x: Tensor) -> Tensor:
+        average = torch.logsumexp(self.categories(x), -2) - math.log(self.columns)
+        features, off = average[..., :-1], average[..., -1:]
+        return torch.cat([features, torch.logsumexp(features, -1, keepdim=True) - off], -1)
+
+
+def _itself(q: Distribution, z: Tensor) -> Distribution:
+    """The law of y is that of the code."""
+    return q
+
+
+@parameters
+class SDLGMCounter(RegressorMixin, LabelledCoder):
+    r"""Counts of K things in a row: the code is the vector of counts, of which `cap` are the most in all.
+
+    .. math:: \mathcal L = -\log \mathrm{Multinomial}(y; L_0, \lambda\pi(x)) + w_{KL}\, KL(q(z|x) \,\|\, p(z))
+
+    SDLGM's law of a code is exactly multinomial (erratum 14), so the likelihood of counts y is exact too; the paper
+    prints none. With `columns` the image is cut into so many vertical strips, one net looks at each, and what it sees
+    is averaged: the strips' counts are Poisson-multinomial, the multinomial has their means. `predict` gives expected
+    counts, which make the least squared error, `predict_counts` whole ones.
+
+    y is (n, K) of whole numbers, dense or CSR; rows of zeros are fine. A row of more than `cap` things in all has
+    no probability, and is refused.
+
+    {parameters}
+
+    Attributes
+    ----------
+    cap_ : int
+        As given, or `columns`, or the largest total of a training row.
+    label_names_ : list of str
+    mean_ : (K,)
+        The mean counts of the training rows: what a constant prediction would be.
+    model_, scaling_, history_
+        As in `VAE`.
+
+    References
+    ----------
+    "Sparse deep latent generative model" (SDLGM), section IV-C and table III.
+
+    Examples
+    --------
+    >>> import sparsevae as sv
+    >>> d = sv.data.load("digit-canvas", n=400, n_test=100, columns=2, source="digits")
+    >>> training = sv.Training(steps=400, learning_rate=5e-3, verbose=0)
+    >>> est = sv.SDLGMCounter(columns=2, image_shape=(8, 16), hidden=(64,), training=training)
+    >>> est.fit(d.X, d.truth["counts"]).evaluate(d.X_test, d.truth_test["counts"])["mse"] < 0.06
+    True
+    """
+
+    likelihood: ClassVar[str] = "auto"  # type: ignore[misc]  # there is no p(x|z): fields no longer
+    variance_floor: ClassVar[float] = 1.0  # type: ignore[misc]
+    variance: ClassVar[float] = 1.0  # type: ignore[misc]
+    decoder: ClassVar[None] = None  # type: ignore[misc]
+    target: ClassVar[str] = "counts"
+
+    cap: Annotated[int | None, "L0: most things in all; None: `columns`, or the largest total of a row."] = None
+    columns: Annotated[int | None, "Vertical strips of the image, one thing in each at most; None: no strips."] = None
+    kl_weight: Annotated[float, "Weight of the KL to the prior."] = 0.0
+    alpha: Annotated[float, "Prior share of the cap in use, in (0, 1): P(gate on), the paper's lambda_0."] = 0.5
+    kl: Annotated[str, "KL of counts: tight (of the code itself) or paper (larger)."] = "tight"
+    gate_hidden: Annotated[tuple[int, ...], "Hidden layers of the net that gives P(gate on); for dense networks."] = (
+        64,
+    )
+    shared_layers: Annotated[int, "Hidden layers of the encoder that the gate net starts from."] = 0
+
+    learned: ClassVar[tuple[str, ...]] = (*LabelledCoder.learned, "cap_", "mean_")
+
+    def check(self) -> None:
+        super().check()
+        for name in ("cap", "columns"):
+            if getattr(self, name) is not None:
+                check_number(name, getattr(self, name), "an integer above 0, or None", lambda n: n > 0, whole=True)
+        check_number("kl_weight", self.kl_weight, "a number, 0 or above", lambda w: w >= 0)
+        self.refuse_free_bits()
+        if self._training().binarise:
+            raise ValueError("training.binarise would make counts 0 or 1: binarise X beforehand.")
+        self._recipe(1, 1).check()
+
+    def weights(self) -> dict[str, float]:
+        return {"kl_z": float(self.kl_weight)}
+
+    def _recipe(self, n: int, cap: int) -> SDLGM:
+        """The SDLGM whose code the counts are."""
+        networks = ("hidden", "network", "image_shape", "encoder", "gate_hidden", "shared_layers")
+        same = {name: getattr(self, name) for name in (*networks, "alpha", "kl", "training")}
+        return SDLGM(n, cap=cap, gradient="straight-through", **same)
+
+    def _build(self, n_features: int, weights: torch.Generator) -> LatentModel:
+        recipe, n = self._recipe(self.n_labels_, self.cap_), self.n_labels_
+        posterior = recipe.posterior()
+        sizes = Sizes(n_features, posterior.width(n), n, 0, tuple(int(h) for h in self.hidden), self.image_shape)
+        if self.image_shape is not None:
+            image_of(sizes)  # refuses a shape that does not hold a row
+        if self.columns:
+            encoder: nn.Module = self._strips(recipe, sizes, weights)
+        else:
+            encoder = recipe._network("encoder", self.encoder, sizes, weights)
+        likelihood = families.likelihood(self.likelihood_, variance_floor=self.variance_floor, variance=self.variance)
+        parts = encoder, posterior, nn.Identity(), likelihood, recipe.prior()
+        return Discriminative(*parts, n_features, _itself, drawn=False)
+
+    def _strips(self, recipe: SDLGM, sizes: Sizes, weights: torch.Generator) -> Strips:
+        height, width, channels = image_of(sizes)
+        columns = int(self.columns or 1)
+        if width % columns:
+            raise ValueError(f"columns={columns} strips do not fill an image of width {width}: it must divide that.")
+        strip = (height, width // columns, channels)
+        net = recipe._network(
+            "encoder", self.encoder, sizes._replace(features=math.prod(strip), image_shape=strip), weights
+        )
+        return Strips(net, (height, width, channels), columns)
+
+    # -- counts -------------------------------------------------------------------------------------------------
+
+    def _read_targets(self, y: Any, label_names: Any, classes: Any) -> Any:
+        y, names = plain(y)
+        if y.ndim != 2 or 0 in y.shape:
+            raise ValueError(f"y must be (rows, things), the counts of each thing; got shape {y.shape}.")
+        sparse = bool(scipy.sparse.issparse(y))
+        Y: Any = y.tocsr() if sparse else y
+        values = Y.data if sparse else Y
+        if Y.dtype.kind not in "biuf" or (values < 0).any() or (values != np.floor(values)).any():
+            raise ValueError("y must hold counts: whole numbers, 0 or above.")
+        if not hasattr(self, "model_"):
+            self.n_labels_ = Y.shape[1]
+            self.label_names_ = check_names(names if label_names is None else label_names, Y.shape[1])
+            self.mean_: Array = np.asarray(Y.mean(0), dtype=np.float64).ravel()
+        if Y.shape[1] != self.n_labels_:
+            raise ValueError(f"this model counts {self.n_labels_} things; got y of shape {y.shape}.")
+        return Y
+
+    def _accept(self, Y: Any) -> None:
+        most = max(1, int(Y.sum(1).max()))
+        if not hasattr(self, "model_"):
+            self.cap_ = int(self.cap or self.columns or most)
+        if most > self.cap_:
+            raise ValueError(
+                f"with cap={self.cap_} a row holds at most {self.cap_} things in all, and y has rows of {most}: raise "
+                "cap (and columns)."
+            )
+        if self.columns and self.cap_ != int(self.columns):
+            raise ValueError(f"each of columns={self.columns} strips holds one thing: leave cap out, or make it equal.")
+
+    def predict(self, X: Any) -> Array:
+        """Expected counts, (n, K): L0 lambda pi."""
+        return self._ask(X, lambda q: q.mean)
+
+    @_inference
+    def predict_counts(self, X: Any) -> Array:
+        """Whole counts, (n, K): the likeliest; with `columns`, of what each strip most likely shows."""
+        if not isinstance(strips := self.model_.encoder, Strips):
+            return self._ask(X, lambda q: q.mode).astype(np.int64)
+        things, found = torch.arange(self.n_labels_, device=self._device()), []
+        for x, n in self._blocks(self._read(X, reset=False)):
+            seen = strips.categories(x)[:n].argmax(-1, keepdim=True)
+            found.append((seen == things).sum(-2).cpu().numpy())
+        return np.concatenate(found)
+
+    def evaluate(self, X: Any, y: Any = None, *, caps: Sequence[int] = ()) -> dict[str, Any]:
+        """Mean squared error beside that of a constant prediction; how many counts, and whole rows, are right."""
+        Y = self._targets(self._read(X, reset=False), y)
+        Y = Y.toarray() if hasattr(Y, "toarray") else Y
+        right = self.predict_counts(X) == Y
+        return {
+            "rows": len(Y),
+            "mse": float(np.mean((self.predict(X) - Y) ** 2)),
+            "constant_mse": float(np.mean((self.mean_ - Y) ** 2)),
+            "counts_right": float(right.mean()),
+            "rows_right": float(right.all(1).mean()),
+        }

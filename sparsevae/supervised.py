@@ -1,0 +1,265 @@
+"""Models with labels: y is one more observed site, and nothing else is new.
+
+The one training loop takes rows. Here a row is [x | y]: x is scaled, y stands beside it as it is, and the encoder sees
+x alone. Rows without y are rows too: the story then tells of x only, which is what scores and codes need.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Any, ClassVar, Self
+
+import numpy as np
+import torch
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.validation import check_consistent_length
+from torch import Tensor, nn
+from torch.distributions import Distribution
+
+from sparsevae.draw import Draw
+from sparsevae.estimator import Array, SparseCoder, _inference
+from sparsevae.families import Family, Likelihood
+from sparsevae.model import LatentModel, Site, Trace
+from sparsevae.objectives import Objective, kl, nll
+from sparsevae.parameters import parameters
+from sparsevae.priors import Prior
+from sparsevae.rows import Rows, fingerprint, place, stats
+from sparsevae.settings import Training
+from sparsevae.side_by_side import SideBySide
+
+__all__ = ["Discriminative", "Generative", "LabelledCoder", "Targets"]
+
+Targets = Callable[[Distribution, Tensor], Distribution]  # from q(z|x) and a draw of it to the law of y
+
+_NO_X = "this model predicts y from x and has no p(x|z); SDLGMClassifier has one with variant='gen' or 'con'."
+
+
+class Paired:
+    """Rows [x | y]: two tables of the same rows, side by side."""
+
+    def __init__(self, x: Rows, y: Rows) -> None:
+        self.x, self.y = x, y
+        self.static, self.device = x.static and y.static, x.device
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.x.shape[0], self.x.shape[1] + self.y.shape[1]
+
+    def take(self, index: Tensor) -> Tensor:
+        return torch.cat([self.x.take(index), self.y.take(index)], -1)
+
+
+class ScaleFirst(nn.Module):
+    """Scales the first n columns and leaves the others alone."""
+
+    def __init__(self, scaling: nn.Module, n: int) -> None:
+        super().__init__()
+        self.scaling, self.n = scaling, n
+
+    def forward(self, rows: Tensor) -> Tensor:
+        return torch.cat([self.scaling(rows[..., : self.n]), rows[..., self.n :]], -1)
+
+
+class Discriminative(LatentModel):
+    """q(z|x), and what it says of y. There is no p(x|z).
+
+    Rows are (*members, B, D + L), the features and then the targets. Where `targets` is an exact law of y nothing has
+    to be drawn: the mean stands in the place of the draw, and no bound can be made of the trace.
+    """
+
+    labelled: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        encoder: nn.Module,
+        posterior: Family,
+        decoder: nn.Module,
+        likelihood: Likelihood,
+        prior: Prior,
+        n_features: int,
+        targets: Targets,
+        drawn: bool = True,
+    ) -> None:
+        super().__init__(encoder, posterior, decoder, likelihood, prior)
+        self.n_features, self.targets, self.drawn = n_features, targets, drawn
+
+    def encode(self, x: Tensor) -> Distribution:
+        """q(z|x); targets beside x are not looked at."""
+        return super().encode(x[..., : self.n_features])
+
+    def decode(self, z: Tensor) -> Distribution:
+        raise ValueError(_NO_X)
+
+    def forward(self, rows: Tensor, draw: Draw) -> Trace:
+        y = rows[..., self.n_features :]
+        if not y.shape[-1]:
+            raise ValueError(_NO_X)
+        q = self.encode(rows)
+        z = draw(q) if self.drawn else q.mean
+        hard = draw.hard and self.drawn
+        return Trace({"z": Site(q, self.prior(rows, self.encode), z)}, {"y": (self.targets(q, z), y)}, hard)
+
+
+class Generative(Discriminative):
+    """q(z|x), what it says of y, and p(x|z). A code of two parts says of y what its first part says.
+
+    The parts are sites of their own, z and free, so that every estimator of gradients finds its draw.
+    """
+
+    def decode(self, z: Tensor) -> Distribution:
+        return LatentModel.decode(self, z)
+
+    def forward(self, rows: Tensor, draw: Draw) -> Trace:
+        x, y = rows[..., : self.n_features], rows[..., self.n_features :]
+        q, p = self.encode(x), self.prior(x, self.encode)
+        sites = [Site(a, b, draw(a)) for a, b in zip(_parts(q), _parts(p), strict=True)]
+        observed = {"y": (self.targets(sites[0].q, sites[0].value), y)} if y.shape[-1] else {}
+        observed["x"] = self.decode(torch.cat([s.value for s in sites], -1)), x
+        return Trace(dict(zip(("z", "free"), sites, strict=False)), observed, draw.hard)
+
+
+def _parts(law: Distribution) -> tuple[Distribution, ...]:
+    return law.parts if isinstance(law, SideBySide) else (law,)
+
+
+def _describes_x(est: LabelledCoder) -> bool:
+    return est._generates()
+
+
+@parameters
+class LabelledCoder(SparseCoder):
+    """A coder whose units are labels. Learned: `n_labels_`, `label_names_`, and all that `SparseCoder` learns.
+
+    A subclass says how y is read (`_read_targets`) and builds the story (`_build`). What `n_components` is elsewhere y
+    says here, so the constructor has no such argument.
+    """
+
+    n_components: ClassVar[int] = 1  # type: ignore[misc]  # a field no longer
+    training: Annotated[
+        Training | None, "Training settings; None means Training(validation_fraction=0.1, patience=5)."
+    ] = None
+    target: ClassVar[str] = "y"  # what of a data set is learned from: its y, or this part of its truth
+
+    @classmethod
+    def default_training(cls) -> Training:
+        """Stops early: small sets of labelled rows are soon learned by heart."""
+        return Training(validation_fraction=0.1, patience=5)
+
+    def _generates(self) -> bool:
+        """Whether the model has a p(x|z)."""
+        return False
+
+    def evaluate(self, X: Any, y: Any = None, *, caps: Sequence[int] = ()) -> dict[str, Any]:
+        """The numbers to judge predictions of y by; without y those of a coder, for models with a p(x|z)."""
+        return super().evaluate(X, caps=caps)
+
+    def _read_targets(self, y: Any, label_names: Any, classes: Any) -> Any:
+        """Check y, learn what it is like where there is no model yet, and give it as numbers, (n, L)."""
+        raise NotImplementedError
+
+    def _accept(self, Y: Any) -> None:
+        """Settle what training needs to know of its targets, or refuse them."""
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.required = True
+        return tags
+
+    # -- fit ----------------------------------------------------------------------------------------------------
+
+    def fit(self, X: Any, y: Any = None, *, label_names: Any = None) -> Self:
+        """Learn from X, as every coder takes it, and its targets y, (n, L), dense or CSR, or (n,).
+
+        `label_names` are those of y's columns; by default a DataFrame's own.
+        """
+        self.check()
+        if hasattr(self, "model_"):
+            del self.model_  # should X or y be refused, no old model goes with half-new settings
+        X = self._read(X, reset=True)
+        Y = self._targets(X, y, label_names)
+        self._accept(Y)
+        self._tune(X, Y)
+        self._begin(X, Y)
+        self._train(X, self._training(), self.schedules(), None, Y)
+        return self
+
+    def partial_fit(self, X: Any, y: Any = None, classes: Any = None, *, label_names: Any = None) -> Self:
+        """One more pass over new rows, as every coder's; the first call settles what the labels are.
+
+        With y (n,) the first call needs `classes`, unless all of them occur in it. Nothing is tuned.
+        """
+        self.check()
+        fresh = not hasattr(self, "model_")
+        X = self._read(X, reset=fresh)
+        Y = self._targets(X, y, label_names, classes)
+        self._accept(Y)
+        if fresh:
+            self._begin(X, Y)
+        else:
+            self._check_support(self.model_.likelihood, stats(place(X, torch.device("cpu"), resident=False)))
+        self._train(X, *self._once_more(), getattr(self, "_moments", None), Y)
+        return self
+
+    def _targets(self, X: Any, y: Any, label_names: Any = None, classes: Any = None) -> Any:
+        if y is None:
+            raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None.")
+        Y = self._read_targets(y, label_names, classes)
+        check_consistent_length(X, Y)
+        return Y
+
+    def _tune(self, X: Any, Y: Any) -> None:
+        """Settle what cross-validation has to settle, before the model itself is trained."""
+
+    def _begin(self, X: Any, Y: Any) -> None:
+        self._start(X)
+        cpu = torch.device("cpu")
+        self.fingerprint_ = fingerprint(Paired(place(X, cpu, resident=False), place(Y, cpu, resident=False)))
+
+    def _lay_out(self, X: Any, targets: Any) -> tuple[Rows, nn.Module]:
+        x, y = (place(part, self._device(), resident=True) for part in (X, targets))
+        return Paired(x, y), ScaleFirst(self.scaling_, self.n_features_in_)
+
+    def objective(self) -> Objective:
+        return Objective(nll, kl, weights=self.weights())
+
+    # -- what the model says ------------------------------------------------------------------------------------
+
+    @_inference
+    def _ask(self, X: Any, question: Callable[[Distribution], Tensor]) -> Array:
+        """A question to the label part of q(z|x), row by row; (n, ...)."""
+        X = self._read(X, reset=False)
+        answers = [question(_parts(self.model_.encode(x))[0])[:n].cpu().numpy() for x, n in self._blocks(X)]
+        return np.concatenate(answers)
+
+    def _sparse(self) -> bool:
+        return True
+
+    @available_if(_describes_x)
+    def inverse_transform(self, Z: Any) -> Array:
+        """The mean of p(x|z) for every code, in X's own units; for models with a p(x|z)."""
+        return super().inverse_transform(Z)
+
+    @available_if(_describes_x)
+    def score_samples(self, X: Any, *, n_samples: int = 10) -> Array:
+        """Per item, nats: the bound on log p(x), as every coder's; for models with a p(x|z)."""
+        return super().score_samples(X, n_samples=n_samples)
+
+    # -- save ---------------------------------------------------------------------------------------------------
+
+    learned: ClassVar[tuple[str, ...]] = ("n_labels_", "label_names_")  # beside the model: plain values and arrays
+
+    def _stored(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        tensors, meta = super()._stored()
+        labels: dict[str, Any] = {}
+        for name in self.learned:
+            value = getattr(self, name)
+            array = isinstance(value, np.ndarray)
+            labels[name] = {"values": value.tolist(), "dtype": value.dtype.str} if array else value
+        return tensors, {**meta, "labels": labels}
+
+    def _restore(self, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> Self:
+        for name in self.learned:
+            value = meta["labels"][name]
+            array = isinstance(value, dict)
+            setattr(self, name, np.array(value["values"], dtype=value["dtype"]) if array else value)
+        return super()._restore(tensors, meta)
