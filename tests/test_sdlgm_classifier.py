@@ -21,6 +21,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 
 import sparsevae as sv
 from sparsevae import cli
+from sparsevae.bounds import log_weights
 from sparsevae.draw import Draw, PerRow, row_keys
 from sparsevae.label_laws import LABEL_LAWS
 from sparsevae.labels import read_labels
@@ -176,6 +177,9 @@ def test_the_discriminative_variant_has_no_word_on_x() -> None:
     for call in (est.sample, lambda: est.importance_bound(X), lambda: est.evaluate(X)):
         with pytest.raises(ValueError, match=r"no p\(x\|z\)"):
             call()
+    rows = torch.tensor(np.hstack([X, Y]), dtype=torch.float32)
+    with pytest.raises(ValueError, match="a bound needs hard draws"):  # nothing is drawn for an exact law of y
+        log_weights(est.model_(rows, Draw(PerRow(row_keys(rows), 0), hard=True)))
 
 
 def test_the_encoder_does_not_see_the_labels() -> None:
