@@ -28,12 +28,12 @@ HIDDEN = {"mnist": (256, 32, 24), "tiles": (512, 256, 64, 32)}
 TARGET_KL = {"mnist": 15.8, "tiles": 11.8}
 PUBLISHED = {("mnist", "dense"): 8, ("tiles", "dense"): 8, ("mnist", "asperti"): 3, ("tiles", "asperti"): 4}
 GRID = {
-    "mnist": (0.02, 0.03, 0.045, 0.06, 0.08, 0.1, 0.14, 0.2),
-    "tiles": (0.002, 0.004, 0.008, 0.015, 0.03, 0.05, 0.08, 0.12),
+    "mnist": (0.03, 0.06, 0.1, 0.14, 0.19, 0.26),
+    "tiles": (0.05, 0.12, 0.2, 0.28, 0.36, 0.5),
 }
 BETAS = (0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
 INACTIVE = 0.01
-KL_WARMUP = 0.6  # share of the run in which the weight of the KL grows: without it tiles start in a collapse
+KL_WARMUP = 0.2  # share of the run in which the weight of the KL grows: without it tiles start in a collapse
 
 
 def train(
@@ -146,7 +146,7 @@ def figure(data: str, found: dict[str, Any], path: Path) -> None:
 
 def main() -> None:
     parser = jobs.options(__doc__)
-    parser.add_argument("--steps", type=int, default=50_000)
+    parser.add_argument("--steps", type=int, default=60_000)
     parser.add_argument("--conv-steps", type=int, default=20_000)
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
     parser.add_argument("--networks", nargs="+", default=["dense", "asperti"])

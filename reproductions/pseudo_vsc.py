@@ -24,6 +24,7 @@ from reproductions.stack import fit_together
 from sparsevae.distributions import divergence
 
 ALPHA = 0.01
+SLAB_WARMUP = [0.0, 0.02]
 TUNE = (0.005, 0.01, 0.02, 0.04, 0.08, 0.16)
 
 
@@ -36,7 +37,7 @@ def _data(rows: int) -> tuple[Any, Any]:
 def train(
     model: str, steps: int, members: list[dict[str, Any]], rows: int = 10_000, device: str = "auto"
 ) -> dict[str, Any]:
-    """Models {alpha, seed, selection} on the same data, trained as one (with one selection); bounds and counts."""
+    """Models {alpha, seed, selection, slab_warmup} trained as one (with one selection and warm-up); bounds, counts."""
     X, test = _data(rows)
 
     def estimator(seed: int, **own: Any) -> sv.VSC:
@@ -125,10 +126,10 @@ def main() -> None:
 
     start = {name: selection_at_start(name) for name in ("paper", "authors", "softmax")}
     print(json.dumps(start, indent=1))
-    learned = several("PseudoVSC", [{"alpha": ALPHA, "seed": s} for s in args.seeds])
+    learned = several("PseudoVSC", [{"alpha": ALPHA, "seed": s, "slab_warmup": SLAB_WARMUP} for s in args.seeds])
     others = []
-    for selection in ("paper", "authors"):  # two ways to choose make two stacks
-        others += several("PseudoVSC", [{"alpha": ALPHA, "seed": 0, "selection": selection}])
+    for change in ({"selection": "paper"}, {"selection": "authors"}, {"slab_warmup": [0.2, 0.3]}):
+        others += several("PseudoVSC", [{"alpha": ALPHA, "seed": 0, "slab_warmup": SLAB_WARMUP, **change}])
     tuning = several("VSC", [{"alpha": a, "seed": 0} for a in TUNE])
     drawn = float(np.mean([r["nonzeros_drawn"] for r in learned]))
     alpha = round(tuned(tuning, drawn), 4)
@@ -137,7 +138,7 @@ def main() -> None:
         "torch": torch.__version__,
         "selection_at_start": start,
         "learned": learned,
-        "other_selections": others,
+        "variants": others,
         "tuning": tuning,
         "fixed": fixed,
         "verdict": {

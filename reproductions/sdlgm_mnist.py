@@ -4,9 +4,10 @@
 
 The paper's networks (784-512-384-256-200, gate net 784-256-64, mirrored), K = 200, L0 = 40, batch 100, Adam 1e-3.
 
-1. Paper mode: relaxed draws, learned temperatures without bounds, the printed KL, 10,000 iterations, ten seeds, on one
-   stored binarisation of the training and of the test set (stochastic, seed 0; the paper names none). Published: 99.58
-   for the training objective averaged over the last 200 iterations and 99.05 on test data. Beside them what the paper
+1. Paper mode: relaxed draws, learned temperatures without bounds, the printed KL, 10,000 iterations, ten seeds. The
+   paper names no binarisation, so both are run, of the training and of the test set: one stored stochastic draw (seed
+   0), and pixels above one half. Published: 99.58 for the training objective averaged over the last 200 iterations and
+   99.05 on test data. Beside them what the paper
    does not print: the hard one-sample bound and the hard 1,000-sample bound of the same models. Weights and time a
    step with 0, 1 and 2 shared layers, and of a Gumbel-softmax VAE with 200 units and the same networks.
 2. Honest: hard draws in every number, dynamic binarisation, the same networks. Bars: one-sample -ELBO at most 130 for
@@ -36,10 +37,16 @@ HONEST: dict[str, dict[str, Any]] = {
 BARS = {"counts": 130.0, "distinct": 118.0}
 
 
-def _test(rows: int) -> Any:
+BINARISE: dict[str, Any] = {
+    "stochastic": lambda X: sv.data.binarise(X, seed=0),
+    "threshold": lambda X: (X > 127).astype(np.uint8),
+}
+
+
+def _test(rows: int, binarisation: str = "stochastic") -> Any:
     data = sv.data.load("mnist")
     assert data.X_test is not None
-    return sv.data.binarise(data.X_test, seed=0)[:rows]
+    return BINARISE[binarisation](data.X_test)[:rows]
 
 
 def three(est: Any, test: Any, whole: bool) -> dict[str, Any]:
@@ -63,9 +70,11 @@ def three(est: Any, test: Any, whole: bool) -> dict[str, Any]:
     return found | (est.temperatures_ if isinstance(est, sv.SDLGM) else {})
 
 
-def paper(seeds: list[int], steps: int, rows: int, device: str = "auto") -> dict[str, Any]:
+def paper(
+    seeds: list[int], steps: int, rows: int, binarisation: str = "stochastic", device: str = "auto"
+) -> dict[str, Any]:
     """Paper mode: several seeds as one."""
-    X = sv.data.binarise(sv.data.load("mnist").X, seed=0)
+    X = BINARISE[binarisation](sv.data.load("mnist").X)
     group = []
     for seed in seeds:
         training = sv.Training(
@@ -81,7 +90,7 @@ def paper(seeds: list[int], steps: int, rows: int, device: str = "auto") -> dict
         )
         group.append(sv.SDLGM(200, **NETWORKS, **PAPER, training=training))
     fit_together(group, X)
-    test = _test(rows)
+    test = _test(rows, binarisation)
     train = group[0].history_[-1]["loss"]  # the mean over seeds and over the last 200 iterations
     return {
         "train_relaxed": train,
@@ -142,12 +151,13 @@ def main() -> None:
     args = parser.parse_args()
     state = args.state or args.out / "state"
     report: dict[str, Any] = {"torch": torch.__version__, "published": PUBLISHED}
-    if "paper" in args.only:
-        job = {"seeds": list(range(args.seeds)), "steps": args.steps, "rows": args.rows}
+    for binarisation in BINARISE if "paper" in args.only else ():
+        own = {} if binarisation == "stochastic" else {"binarisation": binarisation}
+        job = {"seeds": list(range(args.seeds)), "steps": args.steps, "rows": args.rows, **own}
         found = jobs.run(paper, [job], state, device=args.device)[0]
         numbers = {k: [r[k] for r in found["runs"]] for k in ("relaxed", "hard_1", "hard_1000", "tau", "tau_z")}
         summary = {k: [float(np.mean(v)), float(np.std(v))] for k, v in numbers.items()}
-        report["paper"] = {
+        report[f"paper, {binarisation}"] = {
             "train_relaxed": found["train_relaxed"],
             "mean and deviation": summary,
             "runs": found["runs"],

@@ -27,11 +27,12 @@ from reproductions.stack import fit_together
 from sparsevae import metrics
 from sparsevae.data import smiley
 
-ALPHA = 0.1
+ALPHA = {"VSC": 0.1, "PseudoVSC": 0.03}  # P(on) of a unit, and of a pseudo-input's units in the mean
 SIZES = (20, 60, 120)
 BETAS = (2.0, 4.0, 8.0, 16.0)
-SPARSE = ("VSC", "PseudoVSC")
+SPARSE = ("PseudoVSC", "VSC")
 WEIGHTED = ("BetaVAE", "BetaTCVAE")
+MODELS = (*SPARSE, "VAE", *WEIGHTED)
 SCORES = ("purity", "best_match", "mig", "presence")
 
 
@@ -57,7 +58,8 @@ def train(
             verbose=0,
             compile=False,
         )
-        own |= {"alpha": ALPHA} if model in SPARSE else {}
+        own |= {"alpha": ALPHA[model]} if model in SPARSE else {}
+        own |= {"slab_warmup": (0.0, 0.02)} if model == "PseudoVSC" else {}
         est: sv.SparseCoder = getattr(sv, model)(
             units, hidden=(1000,), likelihood="bernoulli", training=training, **own
         )
@@ -106,7 +108,10 @@ def scores(Z: np.ndarray[Any, Any], S: np.ndarray[Any, Any], V: np.ndarray[Any, 
 
 def choose(results: list[dict[str, Any]]) -> dict[str, float]:
     """The weight with the highest contrast on the validation half, for each weighted model."""
-    return {m: max((r for r in results if r["model"] == m), key=lambda r: r["contrast"])["beta"] for m in WEIGHTED}
+    return {
+        m: max((r for r in results if r["model"] == m), key=lambda r: r["contrast"])["beta"]
+        for m in {r["model"] for r in results}
+    }
 
 
 def table(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -172,9 +177,10 @@ def figure(results: list[dict[str, Any]], path: Path) -> None:
 
 def main() -> None:
     parser = jobs.options(__doc__)
-    parser.add_argument("--steps", type=int, default=60_000)
+    parser.add_argument("--steps", type=int, default=50_000)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--sizes", type=int, nargs="+", default=list(SIZES))
+    parser.add_argument("--models", nargs="+", default=list(MODELS))
     args = parser.parse_args()
     state = args.state or args.out / "state"
 
@@ -183,10 +189,11 @@ def main() -> None:
         runs = jobs.run(train, [job], state, device=args.device)[0]["runs"]
         return [{"model": model, "units": units, **r} for r in runs]
 
-    search = [r for m in WEIGHTED for r in several(m, 60, [{"seed": 0, "beta": b} for b in BETAS])]
+    weighted = [m for m in WEIGHTED if m in args.models]
+    search = [r for m in weighted for r in several(m, 60, [{"seed": 0, "beta": b} for b in BETAS])]
     betas = choose(search)
     results = []
-    for model in ("PseudoVSC", "VSC", "VAE", *WEIGHTED):
+    for model in args.models:
         for units in args.sizes:
             own = {"beta": betas[model]} if model in betas else {}
             results += several(model, units, [{"seed": seed, **own} for seed in args.seeds], matrix=units == 60)

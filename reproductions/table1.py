@@ -96,6 +96,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--rows", type=int, default=10_000)
     parser.add_argument("--protocols", nargs="+", default=["jang", "own"])
+    parser.add_argument("--gradients", nargs="+", default=list(PUBLISHED))
     args = parser.parse_args()
     state = args.state or args.out / "state"
     table = []
@@ -103,8 +104,8 @@ def main() -> None:
     def one(**job: Any) -> dict[str, Any]:
         return jobs.run(train, [{"rows": args.rows, **job}], state, device=args.device)[0]
 
-    for gradient, published in PUBLISHED.items():
-        for kind, printed in zip(CATEGORIES, published, strict=True):
+    for gradient in args.gradients:
+        for kind, printed in zip(CATEGORIES, PUBLISHED[gradient], strict=True):
             base = {"gradient": gradient, "kind": kind}
             row: dict[str, Any] = {**base, "published": printed}
             if "jang" in args.protocols:
