@@ -570,6 +570,12 @@ def _report(r: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     if b := r.get("importance"):
         note = f"nats; {b['samples']} samples, {b['effective_samples']:.3g} effective"
         lines.append(("importance bound", f"{b['bound']:.2f} ± {b['standard_error']:.2f}", note))
+    elif "importance_bound" in r:
+        note = f"nats; 1,000 hard samples, on {r['importance_rows']:,} rows"
+        lines.append(("importance bound", f"{r['importance_bound']:.2f}", note))
+    if "relaxed_objective" in r:
+        note = "nats; with the draws of training: no bound"
+        lines.append(("relaxed objective", f"{r['relaxed_objective']:.2f}", note))
     lines += [(k.replace("_", " "), f"{r[k]:g}", "in scaled units") for k in ("variance_floor", "variance") if k in r]
     normalised = r["score_meaning"] == "normalised-row density"
     drawn = f"{r['nonzeros_drawn']:.4g} when drawn, {r['nonzeros_expected']:.4g} expected"

@@ -33,7 +33,15 @@ def plain(y: Any) -> tuple[Any, list[str] | None]:
         y = y.detach().cpu().numpy()
     if scipy.sparse.issparse(y):
         return y, columns
-    return check_array(y, ensure_2d=False, dtype=None, ensure_min_samples=0, input_name="y"), columns
+    if isinstance(y, (list, tuple)) and len({np.shape(row) for row in y if not isinstance(row, str)}) > 1:
+        raise ValueError("y holds lists of different lengths: make them 0/1 with sklearn's MultiLabelBinarizer.")
+    found = check_array(y, ensure_2d=False, dtype=None, ensure_min_samples=0, input_name="y")
+    if found.dtype == object and len({type(v) for v in found.ravel().tolist()}) > 1:
+        kinds = sorted({type(v).__name__ for v in found.ravel().tolist()})
+        raise ValueError(
+            f"y holds values of several types, {', '.join(kinds)}: give classes of one type, none missing."
+        )
+    return found, columns
 
 
 def check_names(names: Any, n: int) -> list[str]:
@@ -41,6 +49,9 @@ def check_names(names: Any, n: int) -> list[str]:
     found = [str(name) for name in (range(n) if names is None else names)]
     if len(found) != n:
         raise ValueError(f"label_names must name the {n} labels of y, got {len(found)} names.")
+    if len(set(found)) != n:
+        twice = next(name for i, name in enumerate(found) if name in found[:i])
+        raise ValueError(f"label_names must tell the labels apart; {twice!r} stands there twice.")
     return found
 
 

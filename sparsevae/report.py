@@ -124,6 +124,18 @@ def _settings(est: SparseCoder) -> list[tuple[str, str]]:
     return [(k, str(v)) for k, v in own.items()]
 
 
+def _beside_the_score(r: Mapping[str, Any]) -> list[Number]:
+    """What is said of discrete codes beside their hard score."""
+    shown = []
+    if "relaxed_objective" in r:
+        note = "nats a row: with the draws that training takes; no bound"
+        shown.append(Number("relaxed objective", f"{r['relaxed_objective']:.2f}", note))
+    if "importance_bound" in r:
+        note = f"nats a row: the bound of 1,000 hard samples, on {r['importance_rows']:,} rows"
+        shown.append(Number("importance bound", f"{r['importance_bound']:.2f}", note))
+    return shown
+
+
 def _numbers(est: SparseCoder, r: Mapping[str, Any], view: plots.View) -> list[Number]:
     used, spread = int((view.usage > 0).sum()), float(view.rows.var(0).mean())
     units = "of normalised rows" if r["score_meaning"] == "normalised-row density" else "in the units of the data"
@@ -145,6 +157,7 @@ def _numbers(est: SparseCoder, r: Mapping[str, Any], view: plots.View) -> list[N
         ),
         Number("squared error", f"{r['mse']:.4g}", f"a value, {units}, whose variance is {spread:.4g}"),
         Number("score", f"{r['score']:.2f} ± {r['score_standard_error']:.2f}", score),
+        *_beside_the_score(r),
         Number("KL", f"{r['kl']:.2f}", "nats a row: what the code tells about a row, beyond the prior"),
     ]
 

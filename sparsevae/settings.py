@@ -62,6 +62,9 @@ class Training(BaseEstimator):
     device: Annotated[str, "auto, cpu, cuda or cuda:N."] = "auto"
     compile: Annotated[bool | None, "Compile the step; None compiles runs of 20,000 steps and more on CUDA."] = None
     tf32: Annotated[bool, "Let CUDA matrix products of the training step use TensorFloat-32."] = True
+    bf16: Annotated[
+        bool, "Let matrix products of the training step run in bfloat16 on CUDA (autocast); no effect on a CPU."
+    ] = False
     report_every: Annotated[
         int | None, "Steps between reports, checks and roll-back points; None: 100 a run, at most 1,000 steps apart."
     ] = None
@@ -91,7 +94,7 @@ class Training(BaseEstimator):
         numbers("decay_at kl_warmup", position, lambda v: v >= 0 and (isinstance(v, Integral) or v <= 1))
         if not isinstance(self.verbose, bool):
             numbers("verbose", "an integer, 0 or above", lambda v: v >= 0, whole=True)
-        for name in ("restart_optimizer", "binarise", "tf32", "resume", "compile"):
+        for name in ("restart_optimizer", "binarise", "tf32", "bf16", "resume", "compile"):
             value = getattr(self, name)
             if not (isinstance(value, (bool, np.bool_)) or (value is None and getattr(type(self), name) is None)):
                 raise ValueError(f"training.{name} must be True or False, got {getattr(self, name)!r}.")

@@ -2,16 +2,21 @@
 
 A step is a pure function of (weights, batch, noise, knobs) on static buffers, so it can run eagerly, compiled, or
 as one captured CUDA graph, with the same numbers. Batch order and noise are functions of (seed, step).
+
+Buffers have one shape. Where rows come in several widths, each width has a `Feed` of its own, with its own batch and
+its own graph, and a `Plan` says which of them serves a step.
 """
 
 from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from numbers import Integral
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -19,31 +24,33 @@ from sparsevae.checkpoint import State
 from sparsevae.draw import Draw, PerRow, Tape, mix, row_keys
 from sparsevae.gradients import points
 from sparsevae.model import LatentModel
-from sparsevae.objectives import Objective
+from sparsevae.objectives import Objective, nll
 from sparsevae.optimisers import OPTIMISERS
-from sparsevae.rows import Rows
+from sparsevae.rows import Rows, parts
 from sparsevae.schedules import Schedule
 from sparsevae.settings import Training
 
-__all__ = ["ACTIVE_VARIANCE", "BLOCK", "Order", "Run", "clip_gradients", "knobs"]
+__all__ = ["ACTIVE_VARIANCE", "BLOCK", "Feed", "Order", "Plan", "Run", "clip_gradients", "knobs", "precision"]
 
 ACTIVE_VARIANCE = 0.01  # a unit is active when the mean of q(z|x) varies by more than this over the rows
+FEW, RUIN = 128, 10.0  # a model is ruined when it tells these many rows so many times worse than before training
 BLOCK = 512  # rows per pass outside the training step, always: matrix products round differently for other shapes
 
 
 class Order:
     """Which rows make up the batch of a step: every row once an epoch, in an order fixed by (seed, epoch).
 
-    A batch may straddle two epochs, so that all batches have one size.
+    A batch may straddle two epochs, so that all batches have one size. `number` tells the orders of several feeds
+    apart.
     """
 
-    def __init__(self, items: Tensor, batch_size: int, seed: int) -> None:
-        self.items, self.size, self.seed = items, min(int(batch_size), len(items)), seed
+    def __init__(self, items: Tensor, batch_size: int, seed: int, number: int = 0) -> None:
+        self.items, self.size, self.seed, self.number = items, min(int(batch_size), len(items)), seed, number
         self._epochs: dict[int, Tensor] = {}
 
     def _epoch(self, epoch: int) -> Tensor:
         if epoch not in self._epochs:
-            generator = torch.Generator(self.items.device).manual_seed(mix(self.seed, epoch, 1))
+            generator = torch.Generator(self.items.device).manual_seed(mix(self.seed, epoch, 1 + self.number))
             shuffle = torch.randperm(len(self.items), generator=generator, device=self.items.device)
             self._epochs = {k: v for k, v in self._epochs.items() if k == epoch - 1}
             self._epochs[epoch] = self.items[shuffle]
@@ -55,6 +62,66 @@ class Order:
         if len(head) == self.size:
             return head
         return torch.cat([head, self._epoch(epoch + 1)[: self.size - len(head)]])
+
+
+class Plan:
+    """Which feed serves each step of a run: a function of (rows of each feed, total, seed), made once.
+
+    Of `total` steps feed k has its share, total n_k / n, rounded so that the shares add up: the largest remainders are
+    rounded up. So a row is served as often in one feed as in another, but for that rounding. The order is random, so
+    that no stretch of the run sees short rows alone.
+    """
+
+    def __init__(self, sizes: Sequence[int], total: int, seed: int) -> None:
+        self.alone = len(sizes) == 1
+        if self.alone:  # a run of any length needs no table
+            return
+        n = sum(sizes)
+        counts = np.array([total * size // n for size in sizes])
+        remainders = np.array([total * size % n for size in sizes])
+        counts[np.argsort(-remainders, kind="stable")[: total - counts.sum()]] += 1
+        shuffle = torch.randperm(total, generator=torch.Generator().manual_seed(mix(seed, 10)))
+        self._feed = np.repeat(np.arange(len(sizes), dtype=np.int32), counts)[shuffle.numpy()]
+        self._turn = np.empty_like(self._feed)
+        for k, count in enumerate(counts):
+            self._turn[self._feed == k] = np.arange(count)
+
+    def __call__(self, step: int) -> tuple[int, int]:
+        """The feed of a step, and how often it has served before."""
+        return (0, step) if self.alone else (int(self._feed[step]), int(self._turn[step]))
+
+
+class Feed:
+    """Rows of one width: their order, the static buffers that hold a batch of them, and how a step on it is run."""
+
+    run: Callable[[], object]
+
+    def __init__(self, rows: Rows, order: Order) -> None:
+        self.rows, self.order = rows, order
+        self.index = order(0).clone()
+        self.batch = rows.take(self.index)
+
+    def load(self, turn: int) -> None:
+        """Write the batch of this feed's step number `turn` into the buffers."""
+        index = self.order(turn)
+        if self.rows.static:
+            self.index.copy_(index)
+        else:
+            self.batch.copy_(self.rows.take(index), non_blocking=True)
+
+    def read(self) -> Tensor:
+        """The batch in the buffers, (B, width)."""
+        return self.rows.take(self.index) if self.rows.static else self.batch
+
+
+def precision(device: torch.device, *, bf16: bool) -> AbstractContextManager[object]:
+    """What matrix products of a training step are computed in: bfloat16 on CUDA if asked, else as they come.
+
+    Casts of the weights are not kept: a captured graph would hold on to those of the step it was made of.
+    """
+    if bf16 and device.type == "cuda":
+        return torch.autocast("cuda", torch.bfloat16, cache_enabled=False)
+    return nullcontext()
 
 
 def knobs(model: nn.Module, objective: Objective) -> dict[str, Tensor]:
@@ -90,16 +157,16 @@ class Run:
         prepare: nn.Module,
         total: int,
     ) -> None:
-        self.model, self.objective, self.rows, self.training = model, objective, rows, training
+        self.model, self.objective, self.rows, self.items, self.training = model, objective, rows, items, training
         self.prepare, self.total = prepare, total
         self.rows_an_item = int(training.n_samples) * points(model)[0]
         self.parameters = [p for p in model.parameters() if p.requires_grad]
         self.rate = torch.tensor(training.learning_rate, device=rows.device)
         self.optimiser = OPTIMISERS[training.optimizer](self.parameters, self.rate)
-        self.order = Order(items, training.batch_size, training.seed)
-        self.tape = Tape(mix(training.seed, 2), rows.device)
-        self.index = self.order(0).clone()
-        self.batch = rows.take(self.index)
+        found = parts(rows, items, min(int(training.batch_size), len(items)))
+        self.size = min(int(training.batch_size), *(len(own) for _, own in found))  # of every batch of every feed
+        self.feeds = [Feed(part, Order(own, self.size, training.seed, k)) for k, (part, own) in enumerate(found)]
+        self.plan = Plan([len(own) for _, own in found], total, training.seed)
         self.schedules = dict(schedules)
         self.rate_schedule = training.rates()
         self.knobs = knobs(model, objective)
@@ -121,14 +188,21 @@ class Run:
         self.waited = 0
         self.stopped = False  # by patience, before the last step
         self._written: dict[str, float] = {}
+        for feed in self.feeds:
+            feed.run = partial(self._eager, feed)
         self._prime()
-        self._run: Callable[[], None] = self._eager
+        self.untrained = self.reconstruction()
 
     # -- one step ---------------------------------------------------------------------------------------------
 
-    def _measure(self) -> tuple[Tensor, dict[str, Tensor]]:
+    def order(self, step: int) -> Tensor:
+        """Positions of the rows that a step sees, (B,)."""
+        feed, turn = self.plan(step)
+        return self.feeds[feed].order(turn)
+
+    def _measure(self, feed: Feed) -> tuple[Tensor, dict[str, Tensor]]:
         """Forward pass on the static buffers: the loss and every term, (*members,)."""
-        x = self.prepare(self.rows.take(self.index) if self.rows.static else self.batch)
+        x = self.prepare(feed.read())
         if self.training.binarise:
             x = (x > self.tape.uniform(x)).to(x.dtype)
         if self.rows_an_item > 1:
@@ -136,15 +210,19 @@ class Run:
         loss, terms = self.objective(self.model(x, Draw(self.tape, hard=False)))
         return loss, terms
 
-    def _loss(self) -> tuple[Tensor, Tensor]:
+    def _loss(self, feed: Feed) -> tuple[Tensor, Tensor]:
         """The loss, (*members,), and with it every term, (1 + terms, *members), without a gradient."""
-        loss, terms = self._measure()
+        loss, terms = self._measure(feed)
         return loss, torch.stack([v.detach() for v in (loss, *terms.values())])
 
-    def _eager(self) -> None:
+    def _precision(self) -> AbstractContextManager[object]:
+        return precision(self.rows.device, bf16=self.training.bf16)
+
+    def _eager(self, feed: Feed) -> None:
         for p in self.parameters:
             p.grad = None
-        loss, terms = self._loss()
+        with self._precision():
+            loss, terms = self._loss(feed)
         loss.backward(self.ones)
         if self.training.clip_norm is not None:
             clip_gradients(self.parameters, float(self.training.clip_norm), loss.shape)
@@ -152,9 +230,19 @@ class Run:
         self.sums.add_(terms)  # what is not finite stays so: one look at the sums tells of every step
 
     def _prime(self) -> None:
-        """Record the noise tape and learn the terms' names."""
-        with torch.no_grad(), evaluating(self.model):
-            loss, terms = self._measure()
+        """Record the noise tape, which all feeds share, and learn the terms' names."""
+        asked: dict[tuple[tuple[int, ...], ...], Feed] = {}  # shapes of the noise: who asks for them
+        for feed in self.feeds:
+            self.tape = Tape(mix(self.training.seed, 2), self.rows.device)
+            with torch.no_grad(), evaluating(self.model), self._precision():
+                loss, terms = self._measure(feed)
+            asked[tuple(tuple(noise.shape) for noise in (*self.tape.normals, *self.tape.uniforms))] = feed
+        if len(asked) > 1:
+            shapes = " and ".join(f"{noise} for rows of {f.batch.shape[-1]}" for noise, f in asked.items())
+            raise ValueError(
+                f"noise must have one shape in all steps; this model (or training.binarise) asks for {shapes}. Noise "
+                "for every column needs rows of one width: give one width alone."
+            )
         self.names = ["loss", *terms]
         self.sums = torch.zeros(len(self.names), *loss.shape, device=self.rows.device)
         self.ones = torch.ones_like(loss)
@@ -178,13 +266,11 @@ class Run:
         if training.restart_optimizer and self._drops(step):
             self.optimiser.forget()
         self.set_knobs(step)
-        index = self.order(step)
-        if self.rows.static:
-            self.index.copy_(index)
-        else:
-            self.batch.copy_(self.rows.take(index), non_blocking=True)
+        number, turn = self.plan(step)
+        feed = self.feeds[number]
+        feed.load(turn)
         self.tape.refill(step)
-        self._run()
+        feed.run()
         self.step += 1
 
     def _drops(self, step: int) -> bool:
@@ -204,35 +290,45 @@ class Run:
 
     def _attempt(self, what: str, action: Callable[[], None], say: Callable[[str], None]) -> None:
         before = self.state()
-        plain = self._loss, self._run
+        plain = self._loss, [feed.run for feed in self.feeds]
         try:
             action()
         except Exception as error:  # whatever a compiler or driver throws: the eager step always works
-            self._loss, self._run = plain  # type: ignore[method-assign]
+            self._loss = plain[0]  # type: ignore[method-assign]
+            for feed, run in zip(self.feeds, plain[1], strict=True):
+                feed.run = run
             say(f"{what} the step failed ({type(error).__name__}: {str(error).splitlines()[0]}); going on without.")
         self.load(before)
 
     def _compile(self) -> None:
         with warnings.catch_warnings():  # torch's own deprecations, raised while it imports its compiler
             warnings.simplefilter("ignore")
-            # Layouts stay as they are: with its own, torch 2.11 cannot compile images of one channel.
-            self._loss = torch.compile(self._loss, options={"layout_optimization": False})  # type: ignore[method-assign]
-            self.tape.refill(0)
-            self._eager()
+            # Layouts stay as they are: with its own, torch 2.11 cannot compile images of one channel. Each width is
+            # compiled for itself, which is what a graph needs.
+            self._loss = torch.compile(  # type: ignore[method-assign]
+                self._loss, dynamic=False, options={"layout_optimization": False}
+            )
+            for feed in self.feeds:
+                self.tape.refill(0)
+                self._eager(feed)
 
     def _capture(self) -> None:
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
-            for _ in range(3):
-                self.tape.refill(0)
-                self._eager()
+            for feed in self.feeds:
+                for _ in range(3):
+                    self.tape.refill(0)
+                    self._eager(feed)
         torch.cuda.current_stream().wait_stream(stream)
-        graph = torch.cuda.CUDAGraph()
-        self.tape.refill(0)
-        with torch.cuda.graph(graph):
-            self._eager()
-        self._run = graph.replay
+        # One graph a width, in one pool of memory: a step leaves nothing there that another one reads.
+        pool = torch.cuda.graph_pool_handle()
+        for feed in self.feeds:
+            graph = torch.cuda.CUDAGraph()
+            self.tape.refill(0)
+            with torch.cuda.graph(graph, pool=pool):
+                self._eager(feed)
+            feed.run = graph.replay
 
     # -- state ------------------------------------------------------------------------------------------------
 
@@ -285,6 +381,23 @@ class Run:
         finite = torch.isfinite(torch.cat([sums, weights[None]])).tolist()
         bad = [name for name, ok in zip([*self.names, "weights"], finite, strict=True) if not ok]
         return next((name for name in bad if name != "loss"), "loss") if bad else None
+
+    def reconstruction(self) -> Tensor:
+        """-log p(x|z) of a few training rows, always the same ones with the same noise, (*members,)."""
+        with torch.no_grad(), evaluating(self.model):
+            x = self.prepare(self.rows.take(self.items[:FEW]))
+            trace = self.model(x, Draw(PerRow(row_keys(x), self.training.seed), hard=True))
+            total: Tensor = torch.stack([term.mean(-1) for term in nll(trace).values()]).sum(0)
+            return total
+
+    def ruined(self) -> bool:
+        """Whether a finite loss hides a model far worse than an untrained one, on the very same rows.
+
+        Nothing that a schedule or a weight does to the loss leads there, and no outlier that one batch has and
+        another has not: even a code that has collapsed is decoded to the mean of the data.
+        """
+        limit = self.untrained + RUIN * (1 + self.untrained.abs())
+        return not bool((self.reconstruction() <= limit).all())
 
     # -- numbers ----------------------------------------------------------------------------------------------
 

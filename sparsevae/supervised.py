@@ -12,7 +12,7 @@ from typing import Annotated, Any, ClassVar, Self
 import numpy as np
 import torch
 from sklearn.utils.metaestimators import available_if
-from sklearn.utils.validation import check_consistent_length
+from sklearn.utils.validation import check_consistent_length, check_is_fitted
 from torch import Tensor, nn
 from torch.distributions import Distribution
 
@@ -31,7 +31,7 @@ __all__ = ["Discriminative", "Generative", "LabelledCoder", "Targets"]
 
 Targets = Callable[[Distribution, Tensor], Distribution]  # from q(z|x) and a draw of it to the law of y
 
-_NO_X = "this model predicts y from x and has no p(x|z); SDLGMClassifier has one with variant='gen' or 'con'."
+_NO_X = "this model predicts y from x and has no p(x|z)."
 
 
 class Paired:
@@ -234,6 +234,12 @@ class LabelledCoder(SparseCoder):
     def _sparse(self) -> bool:
         return True
 
+    def get_feature_names_out(self, input_features: Any = None) -> Array:
+        """Names of a code's columns: the labels, then free0, free1, ... where the code has free features."""
+        check_is_fitted(self)
+        free = self._n_features_out - self.n_labels_
+        return np.array([*self.label_names_, *(f"free{j}" for j in range(free))], dtype=object)
+
     @available_if(_describes_x)
     def inverse_transform(self, Z: Any) -> Array:
         """The mean of p(x|z) for every code, in X's own units; for models with a p(x|z)."""
@@ -243,6 +249,11 @@ class LabelledCoder(SparseCoder):
     def score_samples(self, X: Any, *, n_samples: int = 10) -> Array:
         """Per item, nats: the bound on log p(x), as every coder's; for models with a p(x|z)."""
         return super().score_samples(X, n_samples=n_samples)
+
+    importance_bound = available_if(_describes_x)(SparseCoder.importance_bound)
+    relaxed_objective = available_if(_describes_x)(SparseCoder.relaxed_objective)
+    sample = available_if(_describes_x)(SparseCoder.sample)
+    sample_like = available_if(_describes_x)(SparseCoder.sample_like)
 
     # -- save ---------------------------------------------------------------------------------------------------
 

@@ -21,7 +21,7 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["EOS", "PAD", "UNKNOWN", "Batch", "Sentences", "Vocabulary", "buckets", "choose_widths", "read_texts"]
+__all__ = ["EOS", "PAD", "UNKNOWN", "Sentences", "Vocabulary", "choose_widths", "read_texts"]
 
 PAD, EOS = 0, 1  # fills a row up after its end; ends a sentence, and is what a writer hears before its first word
 UNKNOWN = "_UNK"
@@ -511,24 +511,7 @@ class Vocabulary:
         return cls(tuple(stored["words"]), stored["tokenizer"])
 
 
-# ----------------------------------------------------------------------------------------------------- bucketing
-
-
-class Batch(NamedTuple):
-    """Rows of about one length.
-
-    Attributes
-    ----------
-    rows : int64 array of shape (batch_size,)
-    real : bool array of shape (batch_size,)
-        False for rows that only fill the one batch which would be short: they must not count in the loss.
-    width : int
-        No row is longer.
-    """
-
-    rows: NDArray[np.int64]
-    real: NDArray[np.bool_]
-    width: int
+# -------------------------------------------------------------------------------------------------------- widths
 
 
 def choose_widths(lengths: ArrayLike, n_widths: int = 4, *, multiple: int = 8) -> tuple[int, ...]:
@@ -567,47 +550,3 @@ def choose_widths(lengths: ArrayLike, n_widths: int = 4, *, multiple: int = 8) -
         i = int(arg[i])
         chosen.append(int(widths[i]))
     return tuple(reversed(chosen))
-
-
-def buckets(
-    lengths: ArrayLike, widths: Sequence[int], batch_size: int, *, seed: int = 0, epoch: int = 0
-) -> list[Batch]:
-    """One epoch of batches of ``batch_size`` rows, each with one of the widths: every row is real in exactly one.
-
-    Rows are shuffled, then go to the narrowest width that holds them. What does not fill a batch moves on to the next
-    width, so that at most one batch of the epoch is short: it is filled with rows that are not real. The order of the
-    batches is random too. All is a function of (lengths, widths, batch_size, seed, epoch).
-
-    Examples
-    --------
-    >>> for batch in buckets([2, 2, 2, 7, 8], widths=(4, 8), batch_size=2):
-    ...     print(sorted(batch.rows[batch.real].tolist()), batch.width)
-    [3] 8
-    [0, 2] 4
-    [1, 4] 8
-    """
-    lengths = np.asarray(lengths, dtype=np.int64)
-    fixed = np.asarray(widths, dtype=np.int64)
-    if lengths.ndim != 1 or not len(lengths):
-        raise ValueError(f"expected lengths of shape (n,) with at least one row, got shape {lengths.shape}")
-    if fixed.ndim != 1 or not len(fixed) or (np.diff(fixed) <= 0).any():
-        raise ValueError(f"expected widths that rise, got {tuple(widths)}")
-    if lengths.max() > fixed[-1]:
-        raise ValueError(f"the longest row has {lengths.max()} ids and the widest width is {fixed[-1]}")
-    if batch_size < 1:
-        raise ValueError(f"batch_size must be at least 1, got {batch_size}")
-    rng = np.random.default_rng((seed, epoch))
-    order = rng.permutation(len(lengths))
-    at = np.searchsorted(fixed, lengths[order])  # the first width >= length
-    whole = np.ones(batch_size, dtype=np.bool_)
-    batches, left = [], order[:0]
-    for i, width in enumerate(fixed.tolist()):
-        rows = np.concatenate([left, order[at == i]])
-        full = len(rows) // batch_size * batch_size
-        batches += [Batch(part, whole, width) for part in rows[:full].reshape(-1, batch_size)]
-        left = rows[full:]
-    if len(left):
-        narrowest = int(fixed[np.searchsorted(fixed, lengths[left].max())])
-        real = np.arange(batch_size) < len(left)
-        batches.append(Batch(np.resize(left, batch_size), real, narrowest))
-    return [batches[i] for i in rng.permutation(len(batches))]

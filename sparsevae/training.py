@@ -1,7 +1,7 @@
 """The one training loop.
 
-Every `report_every` steps it looks up: are the sums finite (else it rolls back and halves the rate), what do the
-terms read, is it time to validate, to stop, to save.
+Every `report_every` steps it looks up: are the sums finite and the model not ruined (else it rolls back and halves the
+rate), what do the terms read, is it time to validate, to stop, to save.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def fit(
     model, objective
         What to train and what to minimise, both already on the rows' device.
     rows : Rows
-        The data; `prepare` (scaling) is applied to every batch.
+        The data; `prepare` (scaling) is applied to every batch, of whichever width where rows have several (`Ragged`).
     training : Training
         Settings. Validated by the caller.
     schedules : {knob: Schedule}
@@ -170,16 +170,16 @@ def _loop(
 ) -> None:
     training, total = run.training, run.total
     every = training.report_every or max(10, min(total // 100, 1000))
-    watched = run.order.items[:BLOCK]
+    watched = run.items[:BLOCK]
     while run.step < total and not run.stopped and not stop:
         run.advance()
         if run.step % every and run.step != total:
             continue
-        if term := run.broken():
+        if (term := run.broken()) or run.ruined():
             good = _roll_back(run, good, term, progress)
             continue
         run.retries = 0  # retries count what fails again and again, not what a long run meets now and then
-        row: dict[str, Any] = {"step": run.step, "epoch": run.step * run.order.size / len(run.order.items)}
+        row: dict[str, Any] = {"step": run.step, "epoch": run.step * run.size / len(run.items)}
         row |= run.read_sums() | run.activity(watched)
         if len(held_out):
             row["validation_loss"] = run.validate(held_out)
@@ -197,7 +197,7 @@ def _loop(
         ended = run.stopped or run.step == total
         if folder and (ended or run.step % training.checkpoint_every < every):
             folder.save(good, good)
-    if stop and run.broken():
+    if stop and (run.broken() or run.ruined()):
         run.load(good)
     if stop and folder and run.step < total:
         folder.save(run.state(), good)
@@ -213,10 +213,23 @@ def _keep_best(run: Run, loss: float) -> None:
         run.waited += 1
 
 
-def _roll_back(run: Run, good: State, term: str, progress: Progress) -> State:
-    """Return to the last good state at half the rate, or give up with a reason."""
+_REMEDIES = "What helps: scale='auto', a smaller learning_rate, clip_norm=1.0, or a larger variance_floor."
+
+
+def _roll_back(run: Run, good: State, term: str | None, progress: Progress) -> State:
+    """Return to the last good state at half the rate, or give up with a reason.
+
+    `term` was not finite; None means that all is finite and the model ruined.
+    """
     retries, factor, last = run.retries + 1, run.rate_factor / 2, run.step
+    reached = run.reconstruction().max()
     run.load(good)
+    if retries > _RETRIES and term is None:
+        raise DivergenceError(
+            f"training diverged: by step {last} -log p(x|z) had grown to {float(reached):.4g} on rows where it was "
+            f"{float(run.untrained.max()):.4g} before the first step, and again after {_RETRIES} retries at ever "
+            f"smaller rates. {_REMEDIES}"
+        )
     if retries > _RETRIES:
         while run.step < last and (found := run.broken()) in (None, "weights"):
             run.advance()  # the same steps once more, looking after each: which one breaks, and in which term?
@@ -226,10 +239,11 @@ def _roll_back(run: Run, good: State, term: str, progress: Progress) -> State:
         raise DivergenceError(
             f"training diverged: the term {term!r} was not finite at step {bad}, and again after {_RETRIES} "
             f"retries at ever smaller rates (last {2 * factor * run.rate_schedule(bad, run.total):.2g}). That "
-            f"batch's inputs, as the network sees them, span {float(x.min()):.4g} to {float(x.max()):.4g}. What "
-            "helps: scale='auto', a smaller learning_rate, clip_norm=1.0, or a larger variance_floor."
+            f"batch's inputs, as the network sees them, span {float(x.min()):.4g} to {float(x.max()):.4g}. {_REMEDIES}"
         )
-    progress.say(f"{term} was not finite by step {last}; back to step {run.step} at half the rate.")
+    grown = f"-log p(x|z) had grown to {float(reached):.3g}"
+    found = grown if term is None else f"{term} was not finite"
+    progress.say(f"{found} by step {last}; back to step {run.step} at half the rate.")
     run.retries, run.rate_factor = retries, factor
     return good._replace(meta={**good.meta, "retries": retries, "rate_factor": factor})
 

@@ -332,6 +332,7 @@ BAD_TRAINING: dict[str, list[Any]] = {
     "device": ["foo", "cuda:99", None, 3, "meta"],
     "compile": ["x", 3],
     "tf32": ["x", None],
+    "bf16": ["x", None, 3],
     "report_every": [0, 2.5, "x"],
     "folder": [3, b"x"],
     "checkpoint_every": [0, 2.5, "x", None],

@@ -257,6 +257,25 @@ def test_evaluate_names_the_score_and_what_it_depends_on(folders: dict[str, Path
     assert [line.split()[0] for line in shown.splitlines()[-3:]] == ["1", "3", "no"]
 
 
+def test_evaluate_prints_three_numbers_of_a_discrete_code(tmp_path: Path, run: Any) -> None:
+    X = (sv.data.load("digits").X[:60] > 127).astype(float)
+    np.save(tmp_path / "X.npy", X)
+    est = sv.SDLGM(6, cap=2, hidden=(8,), gradient="paper", training=sv.Training(steps=20, verbose=0)).fit(X)
+    est.save(tmp_path / "model")
+    found = est.evaluate(X)
+    shown = {
+        line[:18].strip(): line[18:]
+        for line in run("evaluate", tmp_path / "model", "-d", tmp_path / "X.npy").out.splitlines()
+    }
+    for name, key in (
+        ("score", "score"),
+        ("relaxed objective", "relaxed_objective"),
+        ("importance bound", "importance_bound"),
+    ):
+        assert f"{found[key]:.2f}" in shown[name]
+    assert "no bound" in shown["relaxed objective"]
+
+
 def test_audit_says_what_python_says_and_gives_a_verdict(folders: dict[str, Path], run: Any) -> None:
     expected = audit(sv.load(folders["VSC"]), sv.data.load("digits").X_test, gain_rows=100)
     found = run("audit", folders["VSC"], "-d", "digits", "--gain-rows", 100, "--json").json

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import test_feeds as feeds
 import torch
 
 import sparsevae as sv
 from sparsevae.models import REGISTRY
+from sparsevae.rows import Ragged
 from sparsevae.step import Run
 
 pytestmark = [
@@ -27,6 +29,14 @@ def weights(est: sv.SparseCoder) -> dict[str, torch.Tensor]:
     return {k: v.cpu() for k, v in est.model_.state_dict().items()}
 
 
+def take(patch: pytest.MonkeyPatch, way: str) -> None:
+    """Have steps taken eagerly, or by what was captured, whatever stands in the way of that."""
+    if way == "eager":
+        patch.setattr(Run, "accelerate", lambda self, say: None)
+    else:
+        patch.setattr(Run, "_attempt", lambda self, what, action, say: (s := self.state(), action(), self.load(s)))
+
+
 def trained(
     monkeypatch: pytest.MonkeyPatch,
     way: str,
@@ -36,10 +46,7 @@ def trained(
 ) -> sv.SparseCoder:
     """A short run, taken eagerly or as a captured graph (with the step compiled first)."""
     with monkeypatch.context() as patch:
-        if way == "eager":
-            patch.setattr(Run, "accelerate", lambda self, say: None)
-        else:
-            patch.setattr(Run, "_attempt", lambda self, what, action, say: (s := self.state(), action(), self.load(s)))
+        take(patch, way)
         run = {"steps": 120, "batch_size": 100, "verbose": 0, "device": "cuda", "compile": way == "compiled"}
         training = sv.Training(**run | settings)
         side = 28 if own else 14  # the published stacks take 28 x 28 pixels
@@ -139,3 +146,65 @@ def test_resuming_on_a_gpu_continues_the_run(monkeypatch, tmp_path):
     resumed = weights(trained(monkeypatch, "captured", resume=True, **files))
     for name, value in whole.items():
         torch.testing.assert_close(resumed[name], value, rtol=0, atol=1e-6, msg=name)
+
+
+# Rows of several widths, and bfloat16.
+
+
+def written(monkeypatch: pytest.MonkeyPatch, way: str, **settings: object) -> tuple[dict[str, torch.Tensor], list]:
+    """Weights and losses of a short run on sentences of three widths."""
+    with monkeypatch.context() as patch:
+        take(patch, way)
+        rows = feeds.ragged(device=torch.device("cuda"))
+        run = {"steps": 60, "compile": way == "compiled", "tf32": False}
+        model, history = feeds.trained(rows, model=feeds.story().cuda(), **run | settings)
+        return {k: v.cpu() for k, v in model.state_dict().items()}, [row["loss"] for row in history]
+
+
+@pytest.mark.parametrize("resident", [True, False])
+def test_captured_steps_of_several_widths_equal_eager_ones(monkeypatch, resident):
+    if not resident:
+        monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device=None: (0, 0))
+    assert feeds.ragged(device=torch.device("cuda")).static == resident
+    (eager, losses), (captured, found) = (written(monkeypatch, way) for way in ("eager", "captured"))
+    for name, value in eager.items():
+        torch.testing.assert_close(captured[name], value, rtol=0, atol=1e-5, msg=name)
+    np.testing.assert_allclose(found, losses, rtol=1e-5)
+
+
+def test_compiled_and_captured_steps_of_several_widths_stay_close_to_eager_ones(monkeypatch):
+    (_, eager), (_, compiled) = (written(monkeypatch, way) for way in ("eager", "compiled"))
+    np.testing.assert_allclose(compiled, eager, rtol=2e-3)
+
+
+def test_rows_of_several_widths_are_resident_in_the_smallest_type(monkeypatch):
+    X, device = feeds.X.astype(np.int64), torch.device("cuda")
+    for top, dtype in ((0, torch.int16), (2**15 - 1, torch.int16), (2**15, torch.int32), (2**24 - 1, torch.int32)):
+        X[0, 0] = max(top, 2)
+        rows = Ragged(X, feeds.LENGTHS, feeds.WIDTHS, device)
+        assert rows.data.dtype == dtype
+        for part, items in rows.parts(torch.arange(150, device=device), 16):
+            assert part.data.untyped_storage().data_ptr() == rows.data.untyped_storage().data_ptr()
+            assert np.array_equal(part.take(items).cpu().numpy(), X[items.cpu().numpy(), : part.shape[1]])
+
+
+@pytest.mark.parametrize("way", ["eager", "captured"])
+def test_bf16_rounds_products_and_hardly_moves_the_losses(monkeypatch, way):
+    (_, plain), (rounded, losses) = (written(monkeypatch, way, bf16=bf16) for bf16 in (False, True))
+    np.testing.assert_allclose(losses, plain, rtol=0.02)
+    assert losses != plain
+    assert {v.dtype for v in rounded.values()} == {torch.float32}
+
+
+def test_a_captured_bf16_step_equals_an_eager_one(monkeypatch):
+    """A cast of the weights that the graph kept would be of the first step's."""
+    (eager, _), (captured, _) = (written(monkeypatch, way, bf16=True) for way in ("eager", "captured"))
+    for name, value in eager.items():
+        torch.testing.assert_close(captured[name], value, rtol=0, atol=1e-4, msg=name)
+
+
+def test_bf16_serves_dense_models_too(monkeypatch):
+    own = {"likelihood": "bernoulli"}
+    plain, rounded = (trained(monkeypatch, "captured", sv.VAE, own=own, bf16=bf16) for bf16 in (False, True))
+    np.testing.assert_allclose(rounded.history_.column("loss"), plain.history_.column("loss"), rtol=0.02)
+    assert {v.dtype for v in weights(rounded).values()} == {torch.float32}

@@ -374,6 +374,7 @@ WITHOUT_EFFECT: dict[str, tuple[Any, str]] = {
     "device": ("cpu", "where the run is made; here the only place"),
     "compile": (True, "a faster way to the same step"),
     "tf32": (False, "CUDA's matrix products alone"),
+    "bf16": (True, "the same"),
     "report_every": (3, "how often the run looks up: the history has other rows, the model is the same"),
     "folder": ("run", "files beside the run"),
     "checkpoint_every": (2, "how often such a file is written"),

@@ -171,15 +171,54 @@ def test_scores_of_x_are_below_the_exact_log_likelihood() -> None:
 
 def test_the_discriminative_variant_has_no_word_on_x() -> None:
     est = make().fit(X, Y)
-    assert not hasattr(est, "score_samples")
-    assert not hasattr(est, "inverse_transform")
-    assert hasattr(make(variant="gen").fit(X, Y), "score_samples")
-    for call in (est.sample, lambda: est.importance_bound(X), lambda: est.evaluate(X)):
-        with pytest.raises(ValueError, match=r"no p\(x\|z\)"):
-            call()
+    about_x = ("score_samples", "inverse_transform", "importance_bound", "relaxed_objective", "sample", "sample_like")
+    generates = make(variant="gen").fit(X, Y)
+    for name in about_x:
+        assert not hasattr(est, name)
+        assert callable(getattr(generates, name))
+    with pytest.raises(ValueError, match=r"no p\(x\|z\)"):
+        est.evaluate(X)
     rows = torch.tensor(np.hstack([X, Y]), dtype=torch.float32)
     with pytest.raises(ValueError, match="a bound needs hard draws"):  # nothing is drawn for an exact law of y
         log_weights(est.model_(rows, Draw(PerRow(row_keys(rows), 0), hard=True)))
+
+
+@pytest.mark.parametrize("gradient", ["auto", "paper", "concrete"])
+def test_a_relaxed_label_law_passes_a_gradient_from_every_row_s_labels(gradient: str) -> None:
+    est = make(features="counts", cap=6, label_likelihood="relaxed", gradient=gradient, training={"steps": 1})
+    est.fit(X, Y)
+    rows = torch.tensor(np.hstack([X, Y]), dtype=torch.float32)
+    law, y = est.model_(rows, Draw(PerRow(row_keys(rows), 0), hard=False)).observed["y"]
+    weights = [p for p in est.model_.encoder.parameters() if p.dim() == 2]
+    assert all(float(g.abs().max()) > 0 for g in torch.autograd.grad(law.log_prob(y).mean(), weights))
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"features": "distinct"}, *({"features": "counts", "gradient": g} for g in ("straight-through", "rloo", "score"))],
+)
+def test_a_relaxed_label_law_of_hard_draws_is_refused(settings: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="learns from draws between 0 and 1"):
+        make(label_likelihood="relaxed", **settings).fit(X, Y)
+
+
+def test_codes_are_named_after_their_labels() -> None:
+    names = ["sad", "calm", "loud", "slow"][:L] + [f"more{j}" for j in range(L - 4)]
+    est = make(variant="con", free_features=3).fit(X, Y, label_names=names)
+    assert list(est.get_feature_names_out()) == [*names, "free0", "free1", "free2"]
+    assert list(est.set_output(transform="pandas").transform(X).columns) == [*names, "free0", "free1", "free2"]
+
+
+@pytest.mark.parametrize(
+    ("y", "names", "words"),
+    [
+        (np.array(["a", None] * 50, dtype=object), None, "several types"),
+        (np.eye(4, dtype=int)[np.arange(100) % 4], list("aabc"), "stands there twice"),
+    ],
+)
+def test_labels_that_cannot_be_read_are_refused_in_words(y: Any, names: Any, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        make().fit(X[:100], y, label_names=names)
 
 
 def test_the_encoder_does_not_see_the_labels() -> None:
@@ -325,7 +364,7 @@ BAD: dict[str, tuple[Any, str]] = {
     "too few": (Y[:10], "inconsistent numbers of samples"),
     "numbers": (SCORES, "must hold 0 and 1 alone"),
     "real numbers": (SCORES[:, 0], "Unknown label type"),
-    "sets": ([[0, 1], [2]] * 150, "inhomogeneous"),
+    "sets": ([[0, 1], [2]] * 150, "MultiLabelBinarizer"),
     "missing": (np.where(Y == 1, np.nan, Y), "Input y contains NaN"),
     "a cube": (np.zeros((300, 2, 2)), "dim 3"),
 }

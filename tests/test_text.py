@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sparsevae.text import EOS, PAD, UNKNOWN, Vocabulary, buckets, choose_widths, read_texts
+from sparsevae.text import EOS, PAD, UNKNOWN, Vocabulary, choose_widths, read_texts
 
 TEXTS = ["the cat sat .", "", "the dog"]
 FREE = Vocabulary((UNKNOWN,))
@@ -303,33 +303,7 @@ def test_importing_the_module_loads_nothing_heavy():
     assert run.stdout.split() == []
 
 
-# ----------------------------------------------------------------------------------------------------- bucketing
-
-
-@settings(max_examples=60, deadline=None)
-@given(st.lists(st.integers(1, 90), min_size=1, max_size=200), st.integers(1, 4), st.integers(1, 40))
-def test_every_row_is_real_once_and_fits_its_batch(lengths, n_widths, batch_size):
-    lengths = np.array(lengths)
-    widths = choose_widths(lengths, n_widths)
-    epoch = buckets(lengths, widths, batch_size, seed=3)
-    real = np.concatenate([batch.rows[batch.real] for batch in epoch])
-    assert sorted(real.tolist()) == list(range(len(lengths)))
-    assert {len(batch.rows) for batch in epoch} == {len(batch.real) for batch in epoch} == {batch_size}
-    assert {batch.width for batch in epoch} <= set(widths)
-    assert all(lengths[batch.rows].max() <= batch.width for batch in epoch)
-    assert len(epoch) == -(-len(lengths) // batch_size)  # at most one is short
-
-
-def test_an_epoch_is_a_function_of_seed_and_epoch():
-    lengths = np.random.default_rng(0).integers(1, 60, 500)
-
-    def plan(seed, epoch):
-        return [(b.rows.tolist(), b.width) for b in buckets(lengths, (16, 32, 64), 32, seed=seed, epoch=epoch)]
-
-    assert plan(0, 0) == plan(0, 0)
-    assert len({str(plan(seed, epoch)) for seed in (0, 1) for epoch in (0, 1)}) == 4
-    assert {width for _, width in plan(0, 0)} == {16, 32, 64}
-    assert [width for _, width in plan(0, 0)] != sorted(width for _, width in plan(0, 0))  # not from short to long
+# -------------------------------------------------------------------------------------------------------- widths
 
 
 @settings(max_examples=60, deadline=None)
@@ -353,12 +327,8 @@ def test_no_other_widths_pad_less(lengths, n_widths):
         (lambda: choose_widths([]), "each at least 1"),
         (lambda: choose_widths([0]), "each at least 1"),
         (lambda: choose_widths([1], 0), "n_widths and multiple"),
-        (lambda: buckets([], (4,), 2), "at least one row"),
-        (lambda: buckets([3], (4, 4), 2), "widths that rise"),
-        (lambda: buckets([5], (4,), 2), "the longest row has 5 ids and the widest width is 4"),
-        (lambda: buckets([3], (4,), 0), "batch_size must be at least 1"),
     ],
 )
-def test_batches_that_cannot_be_are_refused(make, message):
+def test_widths_that_cannot_be_are_refused(make, message):
     with pytest.raises(ValueError, match=message):
         make()

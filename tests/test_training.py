@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 import sparsevae as sv
 from sparsevae import progress
-from sparsevae.draw import Tape, mix
+from sparsevae.draw import Draw, Fresh, Tape, mix
 from sparsevae.families import GaussianData, SpikeSlabPosterior
 from sparsevae.gradients import ScaledSigmoid
 from sparsevae.history import History
@@ -233,7 +233,9 @@ def test_dynamic_binarisation_draws_every_pixel_anew(monkeypatch: pytest.MonkeyP
     seen: list[Tensor] = []
     forward = LatentModel.forward
     monkeypatch.setattr(
-        LatentModel, "forward", lambda self, x, draw: (seen.append(x.clone()), forward(self, x, draw))[1]
+        LatentModel,
+        "forward",
+        lambda self, x, draw: (None if draw.hard else seen.append(x.clone()), forward(self, x, draw))[1],
     )
     est = make(training={"binarise": True, "batch_size": 50, "steps": 300, "n_samples": 2}).fit(grey)
     assert est.likelihood_ == "bernoulli"
@@ -447,6 +449,51 @@ def test_a_decoder_with_a_hiccup_recovers_and_one_that_breaks_is_named() -> None
     with pytest.raises(sv.DivergenceError, match="'nll_x' was not finite"):
         est.fit(X)
     assert torch.isfinite(weights(est)).all()
+
+
+def spoil(monkeypatch: pytest.MonkeyPatch, bad: Callable[[Run], bool]) -> None:
+    """Make the decoder's last weights a thousand times as large after every step where `bad(run)`."""
+    advance = Run.advance
+
+    def spy(self: Run) -> None:
+        advance(self)
+        if bad(self):
+            with torch.no_grad():
+                list(self.model.decoder.parameters())[-2].mul_(1000)
+
+    monkeypatch.setattr(Run, "advance", spy)
+
+
+def test_a_finite_explosion_is_rolled_back(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+    spoil(monkeypatch, lambda run: run.step == 17 and run.rate_factor == 1)
+    est = make(likelihood="fixed-gaussian", training={"report_every": 10, "verbose": 1}).fit(X)
+    assert "-log p(x|z) had grown to" in capfd.readouterr().err
+    assert est.history_.column("step") == [10, 20, 30, 40]
+    assert max(est.history_.column("loss")) < 10 * est.history_.column("loss")[0]
+
+
+def test_an_explosion_that_returns_ends_the_run_at_its_last_good_state(monkeypatch: pytest.MonkeyPatch) -> None:
+    spoil(monkeypatch, lambda run: run.step == 27)
+    est = make(likelihood="fixed-gaussian", training={"report_every": 10})
+    with pytest.raises(sv.DivergenceError, match=r"by step 30 -log p\(x\|z\) had grown to .*5 retries.*learning_rate"):
+        est.fit(X)
+    assert est.history_.column("step") == [10, 20]
+    assert (
+        float(
+            nll(est.model_(torch.tensor(X[:9]).float(), Draw(Fresh(torch.Generator()), hard=True)))["nll_x"]
+            .detach()
+            .max()
+        )
+        < 1e3
+    )
+
+
+def test_a_collapse_and_a_large_weight_are_no_ruin(capfd: pytest.CaptureFixture[str]) -> None:
+    jump = {"kl_z": sv.Linear(0.0, 1e5, begin=0.5, end=0.51)}
+    with pytest.warns(sv.SparsityWarning):
+        est = make(sv.VAE, training={"report_every": 10, "verbose": 1, "schedules": jump, "steps": 200}).fit(X)
+    assert max(est.history_.column("loss")) > 1000 * abs(est.history_.column("loss")[0])  # by its weight alone
+    assert "back to step" not in capfd.readouterr().err
 
 
 def test_weights_that_break_behind_a_finite_loss_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:

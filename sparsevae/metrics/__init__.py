@@ -42,6 +42,17 @@ from .multilabel import (
 from .probe import linear_probe
 from .sparsity import ClassHoyer, active_units, aggregate_hoyer, average_hoyer, class_hoyer, hoyer
 from .stability import Matching, match_units, seed_stability
+from .words import (
+    at_equal,
+    class_gates,
+    class_word_divergence,
+    class_words,
+    coherence,
+    diversity,
+    top_rows,
+    top_words,
+    word_counts,
+)
 
 __all__ = [
     "DCI",
@@ -53,17 +64,23 @@ __all__ = [
     "Presence",
     "active_units",
     "aggregate_hoyer",
+    "at_equal",
     "average_hoyer",
     "best_match",
     "block_purity",
     "bootstrap_interval",
     "cardinality",
+    "class_gates",
     "class_hoyer",
+    "class_word_divergence",
+    "class_words",
+    "coherence",
     "contrast",
     "correlation_matrix",
     "dci",
     "dci_completeness",
     "dci_disentanglement",
+    "diversity",
     "hoyer",
     "label_table",
     "linear_probe",
@@ -76,6 +93,9 @@ __all__ = [
     "presence_accuracy",
     "sap",
     "seed_stability",
+    "top_rows",
+    "top_words",
     "units_per_group",
     "used_units",
+    "word_counts",
 ]

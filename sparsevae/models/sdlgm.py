@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import torch
+from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 from torch.distributions import Distribution
 
 from sparsevae import packing
-from sparsevae.architectures import Sizes
+from sparsevae.architectures import Sizes, chosen
 from sparsevae.estimator import SparseCoder
-from sparsevae.families import CappedPosterior, CountsPosterior, Family
+from sparsevae.families import CappedPosterior, CountsPosterior, DiscretePosterior, Family
 from sparsevae.gradients import ESTIMATORS, Estimator
 from sparsevae.networks import Branched, initialise
 from sparsevae.objectives import Objective, kl, nll
@@ -79,8 +80,14 @@ class SDLGM(SparseCoder):
     gradient: Annotated[str, "How gradients pass the draws: auto, paper (relaxed counts), or one of `gradients`."] = (
         "auto"
     )
-    tau: Annotated[float | str | Schedule, "Temperature of gates: a number, a schedule, or 'learned' (paper)."] = 0.5
-    tau_z: Annotated[float | str | Schedule, "Temperature of features: a number, a schedule, or 'learned'."] = 0.5
+    tau: Annotated[
+        float | str | Schedule,
+        "Temperature of gates, for 'paper' (and, distinct, the concrete gradient): a number, a schedule, or 'learned'.",
+    ] = 0.5
+    tau_z: Annotated[
+        float | str | Schedule,
+        "Temperature of features, of counts with 'paper' or a concrete gradient: a number, a schedule, or 'learned'.",
+    ] = 0.5
     tau_bounds: Annotated[tuple[float, float] | None, "Bounds of learned temperatures; None lets them run away."] = (
         0.1,
         2.0,
@@ -103,7 +110,7 @@ class SDLGM(SparseCoder):
         check_sizes("gate_hidden", self.gate_hidden, empty=True)
         depth = f"an integer from 0 to {len(self.hidden)}, the number of hidden layers"
         check_number("shared_layers", self.shared_layers, depth, lambda k: 0 <= k <= len(self.hidden), whole=True)
-        if self.shared_layers and (self.network != "dense" or self.encoder is not None):
+        if self.shared_layers and (self.network not in ("auto", "dense") or self.encoder is not None):
             raise ValueError("shared_layers is for network='dense': other encoders share all of theirs with the gate.")
         check_flag("binary", self.binary)
         self._check_temperatures()
@@ -177,8 +184,11 @@ class SDLGM(SparseCoder):
         return Objective(nll, kl, weights=self.weights())
 
     def _network(self, name: str, own: nn.Module | None, sizes: Sizes, weights: torch.Generator) -> nn.Module:
-        if name == "decoder" or own is not None or self.network != "dense" or self.features == "distinct":
+        dense = own is None and chosen(self.network, sizes) == "dense"
+        if name == "decoder" or not dense or self.features == "distinct":
             network = super()._network(name, own, sizes, weights)
+            if self.binary and sizes.words is not None:
+                raise ValueError("binary=True is for rows of numbers, and X holds texts: leave it False.")
             return nn.Sequential(Presence(), network) if name == "decoder" and self.binary else network
         gate = tuple(int(h) for h in self.gate_hidden)
         branched = Branched(sizes.features, sizes.hidden, sizes.raw_z - 1, gate, int(self.shared_layers), sizes.members)
@@ -197,14 +207,21 @@ class SDLGM(SparseCoder):
 
     def pack(self, Z: Any) -> bytes:
         """Codes as bytes: at most cap * ceil(log2(n_components + 1)) bits a row, and a short header."""
-        return packing.pack(Z, int(self.cap), int(self.n_components))
+        return packing.pack(Z, *self._size())
 
-    def unpack(self, data: bytes) -> Any:
-        """The codes that `pack` wrote, as a CSR matrix."""
-        header = packing.read_header(data)
-        if (header.n_components, header.cap) != (int(self.n_components), int(self.cap)):
+    def unpack(self, data: bytes, rows: slice | None = None) -> Any:
+        """The codes that `pack` wrote, or some rows of them, as a CSR matrix."""
+        header, (cap, n) = packing.read_header(data), self._size()
+        if (header.n_components, header.cap) != (n, cap):
             raise ValueError(
                 f"these bytes hold codes of {header.n_components} features with cap {header.cap}; this model has "
-                f"{self.n_components} with cap {self.cap}."
+                f"{n} with cap {cap}."
             )
-        return packing.unpack(data)
+        return packing.unpack(data, rows)
+
+    def _size(self) -> tuple[int, int]:
+        """cap and features as fitted, whatever the constructor has been told since."""
+        check_is_fitted(self)
+        posterior = self.model_.posterior
+        assert isinstance(posterior, DiscretePosterior)
+        return posterior.size, self._n_features_out

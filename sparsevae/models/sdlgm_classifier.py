@@ -30,6 +30,7 @@ from sparsevae.thresholds import best_threshold, cut
 
 __all__ = ["SDLGMClassifier"]
 
+RELAXED = ("paper", "concrete")  # gradients whose training draws lie between 0 and 1
 VARIANTS = ("dis", "gen", "con")
 
 
@@ -46,7 +47,7 @@ class SDLGMClassifier(ClassifierMixin, LabelledCoder):
     of labels they are independent, and "dis" without KL is a network with a cross-entropy a label. "counts" is the
     paper's: `cap` draws, on with probability lambda(x), of features pi(x). The paper prints no likelihood of y. Here
     it is exact: "marginals", every label for itself, P(z_k >= 1) = 1 - (1 - lambda pi_k)^L0 for counts; "set", all
-    labels of a row together. "relaxed" takes min(1, z) of a relaxed draw for a probability.
+    labels of a row together. "relaxed" takes min(1, z) of a relaxed draw for a probability; counts alone have one.
 
     y is (n, L) of 0 and 1, dense or CSR, or (n,), one class a row; then the likeliest class is predicted, and
     thresholds play no part. Rows without labels are rows like any other. A label that training never shows stays, and
@@ -95,7 +96,9 @@ class SDLGMClassifier(ClassifierMixin, LabelledCoder):
     free_features: Annotated[int, "Features of the code that are no labels; for con."] = 20
     free_cap: Annotated[int, "The cap of the free features; for con."] = 5
     max_labels: Annotated[int | None, "Most labels of a prediction; None: as many as a training row had."] = None
-    threshold: Annotated[float | str, "P(label) above which it is predicted, or 'cv': the best by micro-F1."] = "cv"
+    threshold: Annotated[
+        float | str, "P(label) above which it is predicted, or 'cv': the best by micro-F1 (.5 below 8 rows)."
+    ] = "cv"
     folds: Annotated[int, "Folds of threshold='cv': so many more fits."] = 5
     alpha: Annotated[float, "Prior share of the cap in use, in (0, 1): P(gate on), the paper's lambda_0."] = 0.5
     kl: Annotated[str, "KL of counts: tight (of the code itself) or paper (larger)."] = "tight"
@@ -127,8 +130,14 @@ class SDLGMClassifier(ClassifierMixin, LabelledCoder):
         for name in ("tau", "tau_z"):
             if isinstance(getattr(self, name), str):
                 raise ValueError(f"{name} must be a number above 0 or a schedule, got {getattr(self, name)!r}.")
+        if self.label_likelihood == "relaxed" and (self._gradient() not in RELAXED or self.features != "counts"):
+            raise ValueError(
+                "label_likelihood='relaxed' learns from draws between 0 and 1: it needs features='counts' and "
+                f"gradient={' or '.join(map(repr, RELAXED))}; got features={self.features!r} and "
+                f"gradient={self.gradient!r}. A hard draw would pass no gradient from y."
+            )
         self.refuse_free_bits()
-        self._recipe(1, self.cap or 1, self.gradient).check()
+        self._recipe(1, self.cap or 1, self._gradient()).check()
 
     # -- the recipe: each part of the code is an SDLGM's ---------------------------------------------------------
 
@@ -138,6 +147,10 @@ class SDLGMClassifier(ClassifierMixin, LabelledCoder):
     def _drawn(self) -> bool:
         """Whether any term asks for a draw: the exact laws of y do not."""
         return self._generates() or self.label_likelihood == "relaxed"
+
+    def _gradient(self) -> str:
+        """How gradients pass the draws: "auto" is SDLGM's own choice, and its relaxation where y is read off a draw."""
+        return "paper" if self.gradient == "auto" and self.label_likelihood == "relaxed" else self.gradient
 
     def weights(self) -> dict[str, float]:
         weights = {"kl_z": float(self.kl_weight)}
@@ -156,10 +169,10 @@ class SDLGMClassifier(ClassifierMixin, LabelledCoder):
         if self.variant == "con":
             sizes.append((int(self.free_features), int(self.free_cap)))
         # Some gradients ask for several rows of an item: not where nothing is drawn.
-        return [self._recipe(n, cap, self.gradient if self._drawn() else "straight-through") for n, cap in sizes]
+        return [self._recipe(n, cap, self._gradient() if self._drawn() else "straight-through") for n, cap in sizes]
 
     def schedules(self) -> dict[str, Schedule]:
-        return self._recipe(1, 1, self.gradient).schedules() if self._drawn() else {}
+        return self._recipe(1, 1, self._gradient()).schedules() if self._drawn() else {}
 
     def _build(self, n_features: int, weights: torch.Generator) -> LatentModel:
         parts = self._recipes()
