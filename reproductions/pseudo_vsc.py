@@ -94,7 +94,7 @@ def selection_at_start(selection: str, rows: int = 500) -> dict[str, float]:
         warnings.simplefilter("ignore", sv.SparsityWarning)
         est.set_params(training__binarise=True, training__device="cpu").fit(X[:2000])
     x = est.scaling_(torch.tensor(X[:rows], dtype=torch.float32))
-    model = est.model_
+    model = est.model_.train()  # outside training the choice is normalised, whatever the recipe
     p = model.prior(x, model.encode)
     term = divergence(model.encode(x), p).mean()
     gradients = torch.autograd.grad(term, list(model.encoder.parameters()))

@@ -14,6 +14,7 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from sparsevae import data, metrics
     from sparsevae.auditing import Audit, audit
+    from sparsevae.by_class import Classes, classes
     from sparsevae.capped import Capped
     from sparsevae.collapse import noise_experiment
     from sparsevae.counts import Counts
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from sparsevae.history import History
     from sparsevae.linear import LinearMultiLabel
     from sparsevae.models import (
+        HSVAE,
         MAT,
         SDLGM,
         VAE,
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
         BetaTCVAE,
         BetaVAE,
         CapacityVAE,
+        CodeClassifier,
         DiscreteVAE,
         PseudoVSC,
         SDLGMClassifier,
@@ -41,9 +44,12 @@ if TYPE_CHECKING:
     from sparsevae.sizing import SuggestedSize, suggest_size
     from sparsevae.splits import MultiLabelKFold, stratified_folds, stratified_split
     from sparsevae.storage import StorageError
+    from sparsevae.text import Vocabulary
+    from sparsevae.texts import Text
     from sparsevae.training import DivergenceError, SparsityWarning
     from sparsevae.traversals import activation_matrix, edits, interpolate, traverse
     from sparsevae.two_stage import second_stage
+    from sparsevae.unit_words import TopWords, top_texts, top_words
 
 _WHERE = {
     "data": "sparsevae.data",
@@ -59,6 +65,8 @@ _WHERE = {
     "Linear": "sparsevae.schedules",
     "Step": "sparsevae.schedules",
     "StorageError": "sparsevae.storage",
+    "Text": "sparsevae.texts",
+    "Vocabulary": "sparsevae.text",
     "DivergenceError": "sparsevae.training",
     "History": "sparsevae.history",
     "SparsityWarning": "sparsevae.training",
@@ -80,10 +88,16 @@ _WHERE = {
     "stratified_split": "sparsevae.splits",
     "RateDistortion": "sparsevae.rates",
     "rate_distortion": "sparsevae.rates",
+    "Classes": "sparsevae.by_class",
+    "classes": "sparsevae.by_class",
+    "TopWords": "sparsevae.unit_words",
+    "top_texts": "sparsevae.unit_words",
+    "top_words": "sparsevae.unit_words",
     "metrics": "sparsevae.metrics",
 }
 
 __all__ = [
+    "HSVAE",
     "MAT",
     "SDLGM",
     "VAE",
@@ -93,6 +107,8 @@ __all__ = [
     "BetaVAE",
     "CapacityVAE",
     "Capped",
+    "Classes",
+    "CodeClassifier",
     "Constant",
     "Cosine",
     "Counts",
@@ -114,9 +130,13 @@ __all__ = [
     "Step",
     "StorageError",
     "SuggestedSize",
+    "Text",
+    "TopWords",
     "Training",
+    "Vocabulary",
     "activation_matrix",
     "audit",
+    "classes",
     "data",
     "edits",
     "interpolate",
@@ -129,6 +149,8 @@ __all__ = [
     "stratified_folds",
     "stratified_split",
     "suggest_size",
+    "top_texts",
+    "top_words",
     "traverse",
 ]
 

@@ -1,8 +1,8 @@
-"""Encoders and decoders by name: a dense pair, and stacks of convolutions for images.
+"""Encoders and decoders by name: a dense pair, stacks of convolutions for images, recurrent nets for texts.
 
 An image is a row of H W C numbers in that order, channels last. An encoder maps (*members, B, D) or shared (B, D) to
 (*members, B, raw_z), a decoder (*members, B, J) to (*members, B, raw_x); the decoder's steps are the encoder's,
-transposed, from the last to the first.
+transposed, from the last to the first. A text is a row of word numbers, and its decoder is asked word by word.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from torch import nn
 
 from sparsevae.convolutions import BatchNorm, Convolution, ToImage, ToRows, TransposedConvolution, same
 from sparsevae.networks import mlp
+from sparsevae.recurrent import Borrowed, Embedding, Projection, Reader, Writer
 
-__all__ = ["NETWORKS", "Pair", "Sizes", "image_of"]
+__all__ = ["NETWORKS", "Pair", "Sizes", "chosen", "image_of"]
 
 
 class Sizes(NamedTuple):
@@ -29,6 +30,7 @@ class Sizes(NamedTuple):
     hidden: tuple[int, ...] = ()
     image_shape: tuple[int, ...] | None = None
     members: tuple[int, ...] = ()
+    words: Embedding | None = None  # of texts: a vector for every word, which both networks use
 
 
 class Pair(NamedTuple):
@@ -240,10 +242,41 @@ def _mat_decoder(s: Sizes) -> nn.Module:
     return _up(_exactly(s, 32, False, "mat"), _mat_steps(s.units, False), s.members, s.raw_x)
 
 
+# -- gru: the reader and writer of HSVAE, as its published parameter counts force them (erratum 21) ----------------
+
+
+def _sentences(s: Sizes) -> tuple[Embedding, int]:
+    """The embedding that both share, and the size of their states."""
+    if s.words is None or len(s.hidden) != 1 or s.members:
+        raise ValueError(
+            "network='gru' reads texts, has one size of hidden, that of its states, and no members; got "
+            f"{'numbers' if s.words is None else 'texts'}, hidden={s.hidden} and members={s.members}."
+        )
+    return s.words, s.hidden[0]
+
+
+def _gru_encoder(s: Sizes) -> nn.Module:
+    words, n_hidden = _sentences(s)
+    return nn.Sequential(Reader(words, n_hidden), Projection(n_hidden, s.raw_z))
+
+
+def _gru_decoder(s: Sizes) -> nn.Module:
+    words, n_hidden = _sentences(s)
+    return Writer(Borrowed(words), s.units, n_hidden)
+
+
 NETWORKS: dict[str, Pair] = {
     "dense": Pair(_dense_encoder, _dense_decoder),
     "conv": Pair(_conv_encoder, _conv_decoder),
     "asperti": Pair(_asperti_encoder, _asperti_decoder),
     "mat": Pair(_mat_encoder, _mat_decoder),
+    "gru": Pair(_gru_encoder, _gru_decoder),
 }
 """The networks a constructor may name. One more stack is two functions and one line here."""
+
+
+def chosen(network: str, sizes: Sizes) -> str:
+    """The network of that name; "auto" is gru for texts and dense for rows of numbers."""
+    if network != "auto":
+        return network
+    return "dense" if sizes.words is None else "gru"

@@ -197,7 +197,10 @@ Folder = Annotated[Path, typer.Argument(metavar="DIR", help="A folder that fit h
 Data = Annotated[
     str,
     typer.Option(
-        "--data", "-d", metavar="D", help="A data set (`sparsevae data list`) or a .npy, .npz, .csv or .parquet file."
+        "--data",
+        "-d",
+        metavar="D",
+        help="A data set (`sparsevae data list`) or a file: .npy, .npz, .csv, .parquet; .txt, one text a line.",
     ),
 ]
 DataOptions = Annotated[
@@ -208,8 +211,10 @@ Split = Annotated[Part | None, typer.Option(help="Part of the data set; by defau
 Json = Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")]
 
 
-def _dataset(data: str, split: Part | None, options: Iterable[str] | None) -> tuple[Dataset, Part]:
-    """The data set that --data names, and the part that --split means."""
+def _dataset(
+    data: str, split: Part | None, options: Iterable[str] | None, column: str | None = None
+) -> tuple[Dataset, Part]:
+    """The data set that --data names, and the part that --split means; `column` holds the texts of a table."""
     from sparsevae.data import load
 
     chosen: dict[str, Any] = {}
@@ -218,15 +223,28 @@ def _dataset(data: str, split: Part | None, options: Iterable[str] | None) -> tu
         chosen[name] = text
         with suppress(ValueError, SyntaxError):  # a word stays a word
             chosen[name] = ast.literal_eval(text)
-    found = load(data, **chosen)
+    found = _texts(data, column) or load(data, **chosen)
     if split is Part.TEST and found.X_test is None:
         raise ValueError(f"{data} has no test part; leave --split out.")
     return found, Part.TRAIN if split is Part.TRAIN or found.X_test is None else Part.TEST
 
 
-def _rows(data: str, split: Part | None, options: Iterable[str] | None) -> tuple[Any, str]:
+def _texts(data: str, column: str | None) -> Dataset | None:
+    """The texts of a file, where it has some: of a .txt every line, of a table one column."""
+    import numpy as np
+
+    from sparsevae.data import Dataset
+    from sparsevae.text import FILES, read_texts
+
+    ending = Path(data).suffix.lower()
+    if ending != ".txt" and (column is None or ending not in FILES):
+        return None
+    return Dataset(data, X=np.array(read_texts(Path(data), column=None if ending == ".txt" else column), dtype=object))
+
+
+def _rows(est: SparseCoder, data: str, split: Part | None, options: Iterable[str] | None) -> tuple[Any, str]:
     """The rows that --data and --split name, and which part they are."""
-    found, part = _dataset(data, split, options)
+    found, part = _dataset(data, split, options, est.input_.column)
     return found.X if part is Part.TRAIN else found.X_test, part.value
 
 
@@ -332,10 +350,13 @@ def _fit_command(cls: type[SparseCoder]) -> Any:
     """The sub-command of one model."""
     from sparsevae.parameters import documented
     from sparsevae.settings import Training
+    from sparsevae.texts import Text
 
     own, settings = ({p.name: p for p in documented(c) if p.name not in _COVERED} for c in (cls, Training))
     usual = cls.default_training()
     settings = {name: p._replace(default=getattr(usual, name)) for name, p in settings.items()}
+    words = [p._replace(name=f"text_{p.name}") for p in documented(Text) if "text" in own]
+    texts = {p.name: p for p in words}
 
     def fit(
         *,
@@ -347,12 +368,16 @@ def _fit_command(cls: type[SparseCoder]) -> Any:
         as_json: Json = False,
         **flags: Any,
     ) -> None:
-        choices, rest = ({k: _value(p, flags[k]) for k, p in t.items() if k in flags} for t in (own, settings))
+        tables = (own, settings, texts)
+        choices, rest, said = ({k: _value(p, flags[k]) for k, p in t.items() if k in flags} for t in tables)
+        if changed := {k.removeprefix("text_"): v for k, v in said.items() if v != texts[k].default}:
+            choices["text"] = Text(**changed)
         est = cls(**choices, training=Training(**rest, folder=str(out), verbose=int(not quiet)))
         _fit(est, out, data, split, data_option, quiet, as_json)
 
     shared = [p for p in inspect.signature(fit, eval_str=True).parameters.values() if p.kind is p.KEYWORD_ONLY]
-    options = [_option(p, "Model") for p in own.values()] + [_option(p, "Training") for p in settings.values()]
+    panels = {"Model": own, "Texts": texts, "Training": settings}
+    options = [_option(p, panel) for panel, table in panels.items() for p in table.values()]
     vars(fit)["__signature__"] = inspect.Signature([*shared, *filter(None, options)])
     alone = typer.Typer(add_completion=False, **_STYLE)
     alone.command(cls.__name__, cls=Model, help=(cls.__doc__ or "").splitlines()[0])(fit)
@@ -373,7 +398,7 @@ def _fit(
         raise FileExistsError(f"{out} holds a model without a run to continue: choose another folder.")
     check_folder(out)
     est.check()
-    found, part = _dataset(data, split, options)
+    found, part = _dataset(data, split, options, est._text().column)
     X: Any = found.X if part is Part.TRAIN else found.X_test
     labelled = _labelled(est)
     try:
@@ -392,10 +417,11 @@ def _fit(
     final = est.history_[-1] if est.history_ else {}
     name, last = type(est).__name__, {k: v for k, v in final.items() if k not in ("step", "epoch")}
     if as_json:
-        about = {"model": name, "out": str(out), "rows": X.shape[0], "features": X.shape[1]}
+        about = {"model": name, "out": str(out), "rows": X.shape[0], **est.input_.about()}
         return _print_json({**about, "likelihood": est.likelihood_, "steps": est.n_steps_, "final": last})
     what = f"{labelled.n_labels_} labels" if labelled else est.likelihood_
-    print(f"{name} of {X.shape[0]:,} rows x {X.shape[1]:,} features ({what}), {est.n_steps_:,} steps")
+    size = " ".join(f"{count:,} {noun}" for noun, count in est.input_.about().items())
+    print(f"{name} of {X.shape[0]:,} rows x {size} ({what}), {est.n_steps_:,} steps")
     print("  ".join(f"{k} {v:.4g}" for k, v in last.items()))
     print(f"saved in {out}; next: sparsevae evaluate {out} --data {data}")
 
@@ -462,7 +488,7 @@ def encode(
 
     ending = _ending(out, ".npz", ".parquet")
     est = _load(folder)
-    X, part = _rows(data, split, data_option)
+    X, part = _rows(est, data, split, data_option)
     codes = est.transform(X, max_active=max_active)
     sparse = bool(issparse(codes))
     if ending == ".parquet":
@@ -522,7 +548,7 @@ def evaluate(
         if limits or importance is not None:
             raise ValueError(f"--caps and --importance judge codes of X; {type(est).__name__} is judged by its labels.")
         return _evaluate_labels(labelled, data, *_dataset(data, split, data_option), as_json)
-    X, part = _rows(data, split, data_option)
+    X, part = _rows(est, data, split, data_option)
     result: dict[str, Any] = {"model": type(est).__name__, "data": data, "split": part}
     if importance is not None:  # first, since it may be refused
         b = est.importance_bound(X, n_samples=importance)
@@ -539,10 +565,11 @@ def evaluate(
     _print_table(_report(result))
     if limits:
         print()
-        free = result["mse"]
-        costs = {cap: (mse, mse / free - 1 if free else 0.0) for cap, mse in result["caps"].items()}
-        lines = [(str(cap), f"{mse:.6g}", f"{cost:+.1%}") for cap, (mse, cost) in costs.items()]
-        _print_table([*lines, ("no cap", f"{free:.6g}", "")], "at most", "mse", "cost", right="mse cost")
+        loss = "mse" if "mse" in result else "nll_code"
+        free = result[loss]
+        costs = {cap: (error, error / free - 1 if free else 0.0) for cap, error in result["caps"].items()}
+        lines = [(str(cap), f"{error:.6g}", f"{cost:+.1%}") for cap, (error, cost) in costs.items()]
+        _print_table([*lines, ("no cap", f"{free:.6g}", "")], "at most", loss, "cost", right=f"{loss} cost")
 
 
 def _evaluate_labels(est: LabelledCoder, data: str, found: Dataset, part: Part, as_json: bool) -> None:
@@ -555,6 +582,7 @@ def _evaluate_labels(est: LabelledCoder, data: str, found: Dataset, part: Part, 
     _print_table([(k.replace("_", " "), f"{v:.4g}") for k, v in result.items() if k != "rows"])
 
 
+_OWN_UNITS = "in the units of the data"
 _MEANINGS = {
     "bound": "a lower bound on log p(x)",
     "cross-entropy": "a cross-entropy of grey values, no bound",
@@ -577,14 +605,25 @@ def _report(r: Mapping[str, Any]) -> list[tuple[str, str, str]]:
         note = "nats; with the draws of training: no bound"
         lines.append(("relaxed objective", f"{r['relaxed_objective']:.2f}", note))
     lines += [(k.replace("_", " "), f"{r[k]:g}", "in scaled units") for k in ("variance_floor", "variance") if k in r]
-    normalised = r["score_meaning"] == "normalised-row density"
     drawn = f"{r['nonzeros_drawn']:.4g} when drawn, {r['nonzeros_expected']:.4g} expected"
     return [
         *lines,
         ("KL", f"{r['kl']:.2f}", "nats"),
         ("active units", str(r["active_units"]), f"of {r['n_components']}"),
         ("non-zeros a row", f"{r['nonzeros_mode']:.4g}", drawn),
-        ("mse", f"{r['mse']:.6g}", f"per value {'of normalised rows' if normalised else 'in the units of the data'}"),
+        *_reconstruction(r),
+    ]
+
+
+def _reconstruction(r: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    """What is left of rows, or of texts, after their code."""
+    if "mse" in r:
+        normalised = r["score_meaning"] == "normalised-row density"
+        return [("mse", f"{r['mse']:.6g}", f"per value {'of normalised rows' if normalised else _OWN_UNITS}")]
+    return [
+        ("words a text", f"{r['words']:.4g}", f"its end counted; {r['unknown']:.1%} unknown"),
+        ("nll", f"{r['nll']:.2f}", f"nats a text given a draw of its code, {r['nll_code']:.2f} given the code"),
+        ("perplexity", f"{r['perplexity']:.4g}", f"a word, by the score; {r['perplexity_reconstruction']:.4g} by nll"),
     ]
 
 
@@ -601,7 +640,7 @@ def audit(
     from sparsevae.auditing import audit
 
     est = _load(folder)
-    X, part = _rows(data, split, data_option)
+    X, part = _rows(est, data, split, data_option)
     found = audit(est, X, gain_rows=gain_rows)
     name = type(est).__name__
     if as_json:
@@ -636,7 +675,7 @@ def second_stage(
     asked: dict[str, Any] = {"steps": steps, "verbose": int(not quiet)} | ({} if seed is None else {"seed": seed})
     training = settings(est, **asked)
     training.validate()
-    X, _ = _rows(data, split, data_option)
+    X, _ = _rows(est, data, split, data_option)
     try:
         stage = second_stage(est, X, n_components=n_components, training=training)
     except (KeyboardInterrupt, SystemExit) as stop:
@@ -655,9 +694,10 @@ def second_stage(
 @app.command()
 def sample(
     folder: Folder,
-    out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="A .npy file, or a .png for images.")] = Path(
-        "samples.npy"
-    ),
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", metavar="FILE", help="samples.npy, a .png for images; samples.txt for texts."),
+    ] = None,
     n: Annotated[int, typer.Option("-n", min=1, metavar="N", help="How many.")] = 16,
     seed: Annotated[int, typer.Option(help="The same seed gives the same samples.")] = 0,
     noise: Annotated[bool, typer.Option("--noise", help="Draw x from p(x|z) instead of taking its mean.")] = False,
@@ -672,14 +712,20 @@ def sample(
     """Draw new rows: z from the prior, x from the decoder."""
     import numpy as np
 
-    ending = _ending(out, ".npy", ".png")
+    from sparsevae.texts import Texts
+
     try:
         shape = None if image_shape is None else _parse(image_shape, tuple[int, ...])
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="'--image-shape'") from None
     est = _load(folder)
+    written = isinstance(est.input_, Texts)
+    out = Path("samples.txt" if written else "samples.npy") if out is None else out
+    ending = _ending(out, ".txt") if written else _ending(out, ".npy", ".png")
     rows = est.sample(n, seed=seed, noise=noise, second_stage=second_stage)
-    if ending == ".npy":
+    if written:
+        _write(out, lambda file: file.write("".join(f"{text}\n" for text in rows).encode()))
+    elif ending == ".npy":
         _write(out, lambda file: np.save(file, rows))
     else:
         from matplotlib.image import imsave

@@ -8,7 +8,6 @@ from __future__ import annotations
 import copy
 import functools
 import math
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, fields
 from pathlib import Path
@@ -19,37 +18,37 @@ import scipy.sparse
 import sklearn
 import torch
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.utils.validation import check_array, check_is_fitted, validate_data
+from sklearn.utils.validation import check_array, check_is_fitted
 from torch import Tensor, nn
 from torch.distributions import Distribution
 
 from sparsevae import families, storage
 from sparsevae import scaling as scalings
-from sparsevae.architectures import NETWORKS, Sizes, image_of
+from sparsevae.architectures import NETWORKS, Sizes, chosen, image_of
 from sparsevae.bounds import SPREAD, Bounds, bounds
 from sparsevae.distributions import SpikeSlab, divergence
 from sparsevae.draw import Draw, Fresh, PerRow, mix, row_keys
 from sparsevae.gradients import points
 from sparsevae.history import History
+from sparsevae.inputs import Array, Arrays, Input
 from sparsevae.mixtures import SpikeSlabMixture
 from sparsevae.model import LatentModel
 from sparsevae.networks import Linear, initialise
 from sparsevae.objectives import Objective, free_bits, kl, nll
 from sparsevae.parameters import check_choice, check_number, check_sizes, decode, documented, encode, parameters
 from sparsevae.priors import Prior
-from sparsevae.rows import Rows, Stats, fingerprint, place, stats
+from sparsevae.rows import Rows, fingerprint, place
 from sparsevae.schedules import Constant, Schedule
 from sparsevae.settings import Training
 from sparsevae.step import ACTIVE_VARIANCE, BLOCK
-from sparsevae.threads import inference, threads
-from sparsevae.training import fit
+from sparsevae.texts import Text, Texts, held, holds_texts
+from sparsevae.threads import inference
+from sparsevae.training import Watch, fit
 
-__all__ = ["ImportanceBound", "SparseCoder", "load"]
+__all__ = ["Array", "ImportanceBound", "SparseCoder", "load"]
 
 _LOST = (-math.inf, -math.inf, math.inf, 1.0)  # ELBO, importance bound, its error, effective samples
-Array = np.ndarray[Any, Any]
-
-
+_NESTED = {"training": Training, "text": Text}  # parameters that have parameters
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -85,18 +84,26 @@ def _csr(blocks: Iterable[Array]) -> Any:
     return scipy.sparse.csr_matrix((np.concatenate(values), np.concatenate(columns), ends), (len(ends) - 1, width))
 
 
+def _put_back(rows: Any, order: Array | None) -> Any:
+    """Rows that were taken in groups, in the order of X."""
+    return rows if order is None else rows[order]
+
+
 @parameters
 class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
-    """What all estimators share. Learned attributes: `model_`, `scaling_`, `likelihood_`, `history_`."""
+    """What all estimators share. Learned: `model_`, `input_` (with `scaling_`, `likelihood_`), `history_`."""
 
     n_components: Annotated[int, "Number of latent units J."] = field(default=64, kw_only=False)
     hidden: Annotated[
         tuple[int, ...],
-        "Hidden layer sizes of the encoder; the decoder mirrors them. Networks asperti and mat ignore it.",
+        "Hidden layer sizes of the encoder; the decoder mirrors them. For texts one size, the GRU's states. Networks "
+        "asperti and mat ignore it.",
     ] = (400,)
     network: Annotated[
-        str, "dense; conv, any image: convolutions, then `hidden`; asperti, 28 x 28 (figure 7); mat, 32 x 32."
-    ] = "dense"
+        str,
+        "auto: gru for texts, dense for numbers; conv, any image: convolutions, then `hidden`; asperti, 28 x 28 "
+        "(figure 7); mat, 32 x 32.",
+    ] = "auto"
     image_shape: Annotated[
         tuple[int, ...] | None,
         "(H, W) or (H, W, C) of a row, for convolutions and pictures; None: a square grey image.",
@@ -109,6 +116,7 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
     scale: Annotated[str, "auto, standard, unit-norm or none; stored, and undone by inverse_transform."] = "auto"
     encoder: Annotated[nn.Module | None, "Your own network, (B, D) -> (B, any width); a linear head is added."] = None
     decoder: Annotated[nn.Module | None, "Your own network, (B, J) -> (B, any width); a linear head is added."] = None
+    text: Annotated[Text | None, "How texts are read; None means Text()."] = None
     training: Annotated[Training | None, "Training settings; None means Training()."] = None
 
     # -- the recipe: what a paper's file says -------------------------------------------------------------------
@@ -145,7 +153,7 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         """Refuse constructor arguments that cannot work; subclasses add their own."""
         check_number("n_components", self.n_components, "an integer above 0", lambda n: n > 0, whole=True)
         check_sizes("hidden", self.hidden, empty=True)
-        check_choice("network", self.network, NETWORKS)
+        check_choice("network", self.network, ("auto", *NETWORKS))
         if self.image_shape is not None:
             self._check_image_shape(self.image_shape)
         check_choice("likelihood", self.likelihood, families.LIKELIHOODS)
@@ -157,9 +165,11 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         for name in ("encoder", "decoder"):
             if not isinstance(getattr(self, name), (nn.Module, type(None))):
                 raise TypeError(f"{name} must be a torch.nn.Module or None, got {type(getattr(self, name)).__name__}.")
-        if not isinstance(self.training, (Training, type(None))):
-            raise TypeError(f"training must be a Training(...) or None, got {self.training!r}.")
+        for name, kind in _NESTED.items():
+            if not isinstance(getattr(self, name), (kind, type(None))):
+                raise TypeError(f"{name} must be a {kind.__name__}(...) or None, got {getattr(self, name)!r}.")
         self._training().validate()
+        self._text().validate()
 
     def _check_image_shape(self, shape: Any) -> None:
         expected = "(height, width) or (height, width, channels), such as (28, 28) or (32, 32, 3)"
@@ -178,10 +188,14 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
     def _training(self) -> Training:
         return self.default_training() if self.training is None else self.training
 
+    def _text(self) -> Text:
+        return Text() if self.text is None else self.text
+
     def set_params(self, **params: Any) -> Self:
-        """Set constructor arguments; `training__steps=...` works also where training is None."""
-        if any(k.startswith("training__") for k in params) and params.get("training", self.training) is None:
-            params["training"] = self.default_training()
+        """Set constructor arguments; `training__steps=...` works also where training is None, and so for text."""
+        for name, default in {"training": self.default_training, "text": Text}.items():
+            if any(k.startswith(f"{name}__") for k in params) and params.get(name, getattr(self, name)) is None:
+                params[name] = default()
         super().set_params(**params)
         return self
 
@@ -198,63 +212,52 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
     def _n_features_out(self) -> int:
         return self.model_.prior.n_components
 
+    @property
+    def likelihood_(self) -> str:
+        """The likelihood in use."""
+        return self.input_.law
+
+    @property
+    def scaling_(self) -> Any:
+        """From X's units to the networks', and back; texts have none."""
+        return self.input_.scaling  # type: ignore[attr-defined]
+
     def _read(self, X: Any, *, reset: bool) -> Any:
-        """Whatever the user has -> a checked 2-d array (maybe a memory map) or CSR matrix, in its own dtype."""
-        if isinstance(X, (str, Path)):
-            from sparsevae.data import read_array
-
-            X = read_array(X).X
-        if isinstance(X, Tensor):
-            X = X.detach().cpu()
-            X = (X.float() if X.dtype == torch.bfloat16 else X).numpy()
-        X = validate_data(
-            self, X, reset=reset, accept_sparse="csr", ensure_min_samples=2 if reset else 1, ensure_all_finite=False
-        )
-        if X.dtype.kind not in "biuf":
-            raise ValueError(f"X must hold numbers, got values of type {X.dtype}; convert them.")
-        values: Any = getattr(X, "data", X) if scipy.sparse.issparse(X) else X
-        low, high = float(values.min(initial=0)), float(values.max(initial=0))
-        self._check_finite(low, high)
-        if not reset and 0 < high <= 1 and self._divides_by_255():
-            warnings.warn(
-                f"this model was fitted on 8-bit values, 0 to 255, and now sees at most {high:g}: were the new rows "
-                "scaled already, or binarised to 0 and 1? It divides by 255 itself.",
-                UserWarning,
-                stacklevel=4,
-            )
-        return X
-
-    def _divides_by_255(self) -> bool:
-        return isinstance(self.scaling_, scalings.Affine) and bool((self.scaling_.scale == 255).all())
-
-    def _check_finite(self, low: float, high: float) -> None:
-        """No NaN, no infinity, nothing beyond float32, by the data's extremes."""
-        if math.isnan(low) or math.isnan(high):
-            raise ValueError(
-                f"Input X contains NaN. {type(self).__name__} does not accept missing values: drop those rows or "
-                "columns, or fill them in, for instance with sklearn.impute.SimpleImputer."
-            )
-        largest, limit = max(-low, high), float(np.finfo(np.float32).max)
-        if largest > limit:
-            what = "infinity" if math.isinf(largest) else f"{largest:.3g}"
-            raise ValueError(f"Input X contains {what}; values must lie within {limit:.3g} (float32). Rescale X.")
+        """Whatever the user has -> checked rows; `reset` settles what kind of data this is."""
+        X = held(X)
+        if reset:
+            text = self._text()
+            self.input_: Input = Texts(text) if holds_texts(X, text.column) else Arrays()
+            return self.input_.read(self, X, reset=True)
+        check_is_fitted(self)
+        if isinstance(self.input_, Arrays) and holds_texts(X, None):
+            raise ValueError(f"X must hold numbers, as it did when this {type(self).__name__} was fitted; got texts.")
+        return self.input_.read(self, X, reset=False)
 
     # -- fit ----------------------------------------------------------------------------------------------------
 
-    def fit(self, X: Any, y: Any = None) -> Self:
-        """Learn the model from X: array, DataFrame, CSR matrix, tensor, memory map or path. `y` is ignored."""
+    def fit(self, X: Any, y: Any = None, *, watch: Watch | None = None) -> Self:
+        """Learn the model from X: array, DataFrame, CSR matrix, tensor, memory map or path; or texts, a list of str.
+
+        `y` is ignored. `watch` is called with every report, a row of `history_`, when the model is as of that step:
+        transform, evaluate and the rest then tell how it is on its way.
+        """
         self.check()
         if hasattr(self, "model_"):
             del self.model_  # should X be refused, no old model goes with half-new settings
         X = self._read(X, reset=True)
         self._start(X)
-        self._train(X, self._training(), self.schedules(), None)
+        self._train(X, self._training(), self.schedules(), None, watch=watch)
         return self
+
+    def fit_transform(self, X: Any, y: Any = None, **more: Any) -> Any:
+        """`fit`, then `transform`; a generator's items are taken once."""
+        return super().fit_transform(held(X), y, **more)
 
     def partial_fit(self, X: Any, y: Any = None) -> Self:
         """One more pass over new data at the initial rate, all schedules at their ends; scaling stays as it is.
 
-        The first call on a new estimator settles scaling and likelihood from its X.
+        The first call on a new estimator settles scaling and likelihood, or the vocabulary, from its X.
         """
         self.check()
         fresh = not hasattr(self, "model_")
@@ -262,7 +265,7 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         if fresh:
             self._start(X)
         else:
-            self._check_support(self.model_.likelihood, stats(place(X, torch.device("cpu"), resident=False)))
+            self.input_.check(self, X)
         self._train(X, *self._once_more(), getattr(self, "_moments", None))
         return self
 
@@ -288,83 +291,46 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         return Training(**once), ends
 
     def _start(self, X: Any) -> None:
-        """Settle scaling and likelihood by the data, and build the networks."""
+        """Settle what the data settle, and build the networks."""
         settings = self._training()
-        _check_resolution(X)
+        self.input_.start(self, X)
         rows = place(X, torch.device("cpu"), resident=False)
-        with threads(1):  # sums depend on how many threads share them, and a resumed run must find the same scaling
-            data = stats(rows)
-        self.scaling_ = scalings.choose(self.scale, data, X.dtype)
-        self.likelihood_ = self._choose_likelihood(data)
         self.fingerprint_ = fingerprint(rows)
         self.n_steps_ = self.n_rows_ = 0
         self.history_ = History()
         self._moments: dict[str, Tensor] | None = None
         weights = torch.Generator().manual_seed(mix(settings.seed, 0))
-        device, model = settings.torch_device(), self._build(self.n_features_in_, weights)
-        self._check_support(model.likelihood, data)
+        device, model = settings.torch_device(), self._build(self.input_.width, weights)
         self.model_ = model
         self.to(device)
         some = torch.randperm(rows.shape[0], generator=torch.Generator().manual_seed(mix(settings.seed, 7)))[:BLOCK]
-        model.prior.start(self.scaling_(rows.take(some).to(device)))
-
-    def _scaled_levels(self, data: Stats) -> set[float]:
-        """The one or two values that the data have, after a scaling that leaves zero at zero; else nothing."""
-        span = torch.tensor(sorted(data.levels), dtype=torch.float64)
-        if not len(span) or not isinstance(self.scaling_, scalings.Affine) or self.scaling_.shift.any():
-            return set()
-        shift, scale = self.scaling_.shift.double(), self.scaling_.scale.double()
-        return set(((span[:, None] - shift) / scale).unique().tolist())
-
-    def _choose_likelihood(self, data: Stats) -> str:
-        if self.likelihood != "auto":
-            return self.likelihood
-        levels = self._scaled_levels(data)
-        binary = bool(levels) and levels <= {0.0, 1.0}
-        return "bernoulli" if binary or self._training().binarise else "gaussian"
-
-    def _check_support(self, likelihood: families.Likelihood, data: Stats) -> None:
-        """A likelihood that cannot describe the data is refused before training starts."""
-        low, high = data.low, data.high
-        if isinstance(self.scaling_, scalings.Affine):
-            ends = self.scaling_(torch.tensor([[low], [high]], device=self.scaling_.shift.device))
-            low, high = float(ends.min()), float(ends.max())
-        else:
-            reach = math.sqrt(self.n_features_in_)  # of one value in a normalised row
-            low, high = -reach if low < 0 else 0.0, reach
-        problem = likelihood.check(low, high)
-        if problem is None and self._training().binarise and (self.likelihood_ != "bernoulli" or low < 0 or high > 1):
-            problem = f"training.binarise needs likelihood='bernoulli' and values in [0, 1], got {low:g} to {high:g}"
-        if problem:
-            raise ValueError(f"{problem} after scale={self.scale!r}. Rescale X, or use likelihood='gaussian'.")
-        if likelihood.atom and not self._leaves_alone():
-            raise ValueError(
-                f"likelihood={self.likelihood_!r} is about exact zeros, which scale={self.scale!r} does not keep for "
-                "these data. Use scale='none'."
-            )
-
-    def _leaves_alone(self) -> bool:
-        """Whether scaling is the identity."""
-        own = self.scaling_
-        return isinstance(own, scalings.Affine) and not own.shift.any() and bool((own.scale == 1).all())
+        model.prior.start(self.input_.prepare(rows.take(some).to(device)))
 
     def _build(self, n_features: int, weights: torch.Generator) -> LatentModel:
-        n, posterior = int(self.n_components), self.posterior()
-        likelihood = families.likelihood(self.likelihood_, variance_floor=self.variance_floor, variance=self.variance)
-        hidden, image = tuple(int(h) for h in self.hidden), self.image_shape
-        sizes = Sizes(n_features, posterior.width(n), n, likelihood.width(n_features), hidden, image)
-        if image is not None:
-            image_of(sizes)  # refuses a shape that does not hold a row, whether or not the networks look at it
+        n, posterior, likelihood = int(self.n_components), self.posterior(), self._likelihood(weights)
+        sizes = self._sizes(n_features, posterior.width(n), n, likelihood.width(n_features))
         encoder = self._network("encoder", self.encoder, sizes, weights)
         decoder = self._network("decoder", self.decoder, sizes, weights)
         prior = self.prior()
         initialise(prior, weights)
         return self.story(encoder, posterior, decoder, likelihood, prior)
 
+    def _likelihood(self, weights: torch.Generator) -> families.Likelihood:
+        likelihood = self.input_.likelihood(self)
+        initialise(likelihood, weights)
+        return likelihood
+
+    def _sizes(self, n_features: int, raw_z: int, units: int, raw_x: int) -> Sizes:
+        hidden, image, words = tuple(int(h) for h in self.hidden), self.image_shape, self.input_.embedding()
+        sizes = Sizes(n_features, raw_z, units, raw_x, hidden, image, words=words)
+        if image is not None:
+            image_of(sizes)  # refuses a shape that does not hold a row, whether or not the networks look at it
+        return sizes
+
     def _network(self, name: str, own: nn.Module | None, sizes: Sizes, weights: torch.Generator) -> nn.Module:
         """One of ours by its name, or the user's own (with its weights) and a linear head."""
         if own is None:
-            network: nn.Module = getattr(NETWORKS[self.network], name)(sizes)
+            network: nn.Module = getattr(NETWORKS[chosen(self.network, sizes)], name)(sizes)
             initialise(network, weights)
             return network
         widths = {"encoder": (sizes.features, sizes.raw_z), "decoder": (sizes.units, sizes.raw_x)}
@@ -389,7 +355,7 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
 
     def _lay_out(self, X: Any, targets: Any) -> tuple[Rows, nn.Module]:
         """The rows that training takes, and what turns a batch of them into a network's input."""
-        return place(X, self._device(), resident=True), self.scaling_
+        return self.input_.lay_out(X, self._device()), self.input_.prepare
 
     def _train(
         self,
@@ -398,6 +364,7 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         plan: Mapping[str, Schedule],
         moments: dict[str, Tensor] | None,
         targets: Any = None,
+        watch: Watch | None = None,
     ) -> None:
         rows, prepare = self._lay_out(X, targets)
         self.n_rows_ = max(self.n_rows_, rows.shape[0] - settings.held_out(rows.shape[0]))
@@ -417,6 +384,7 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
                 signature=self._signature(),
                 moments=moments,
                 history=history,
+                watch=watch,
             )
         except Exception:
             if not (history or self.n_steps_):  # refused or diverged before its first report: there is no model
@@ -447,7 +415,7 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
             **own,
             **settings,
             "data": self.fingerprint_,
-            "scaling": [type(self.scaling_).__name__, self.scaling_.log_det],
+            **self.input_.signature(),
         }
 
     # -- codes --------------------------------------------------------------------------------------------------
@@ -458,18 +426,28 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
     def to(self, device: str | torch.device) -> Self:
         """Move a fitted model to a device."""
         self.model_.to(device)
-        self.scaling_.to(device)
+        self.input_.prepare.to(device)
         if hasattr(self, "second_stage_"):
             self.second_stage_.to(device)
         return self
 
     def _blocks(self, X: Any) -> Iterator[tuple[Tensor, int]]:
-        """Scaled rows in blocks of 512, the last one padded: (512, D) and how many of them count."""
+        """Rows as the networks see them, in blocks of one size, the last one filled up: (512, D) and how many count."""
         rows = place(X, self._device(), resident=False)
-        n = rows.shape[0]
-        for start in range(0, n, BLOCK):
-            index = torch.arange(start, start + BLOCK, device=rows.device).clamp_max(n - 1)
-            yield self.scaling_(rows.take(index)), min(BLOCK, n - start)
+        for index, n in self._places(rows):
+            yield self.input_.prepare(rows.take(index)), n
+
+    def _places(self, rows: Rows) -> Iterator[tuple[Tensor, int]]:
+        """Positions of rows, (512,) of numbers and fewer of texts, and how many of them count."""
+        n, size = rows.shape[0], min(BLOCK, self.input_.together)
+        for start in range(0, n, size):
+            index = torch.arange(start, start + size, device=rows.device)
+            yield index.clamp_max(n - 1), min(size, n - start)
+
+    def _grouped(self, X: Any) -> tuple[Iterator[tuple[Tensor, int]], Array | None]:
+        """Blocks of rows of one width each, and the order that takes what is made of them back to X's."""
+        groups, order = self.input_.arrange(X)
+        return (block for rows in groups for block in self._blocks(rows)), order
 
     @_inference
     def transform(self, X: Any, *, max_active: int | None = None) -> Any:
@@ -481,10 +459,10 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         X = self._read(X, reset=False)
         if max_active is not None:
             check_number("max_active", max_active, "an integer above 0", lambda k: k > 0, whole=True)
-        codes = (self._code(self.model_.encode(x), max_active)[:n].cpu().numpy() for x, n in self._blocks(X))
-        if not self._sparse() or self._wants_frame():
-            return np.concatenate(list(codes))
-        return _csr(codes)
+        blocks, order = self._grouped(X)
+        codes = (self._code(self.model_.encode(x), max_active)[:n].cpu().numpy() for x, n in blocks)
+        dense = not self._sparse() or self._wants_frame()
+        return _put_back(np.concatenate(list(codes)) if dense else _csr(codes), order)
 
     def _sparse(self) -> bool:
         return isinstance(self.model_.posterior, families.SPARSE)
@@ -504,51 +482,97 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         return torch.where(keep, z, 0.0)
 
     @_inference
-    def inverse_transform(self, Z: Any) -> Array:
-        """Decode: the mean of p(x|z) for every code, in X's own units."""
+    def draw_codes(self, X: Any, n: int = 1, *, seed: int = 0) -> Array:
+        """Hard draws of q(z|x), n of every row: (n, rows, J), dense. A row's draws depend on (seed, row) alone."""
+        check_number("n", n, "an integer above 0", lambda k: k > 0, whole=True)
+        check_number("seed", seed, "an integer", lambda s: True, whole=True)
+        blocks, order = self._grouped(self._read(X, reset=False))
+        found = []
+        for x, rows in blocks:
+            keys, q = row_keys(x), self.model_.encode(x)
+            streams = keys + torch.arange(1, n + 1, device=x.device)[:, None] * SPREAD  # (n, B), one for every draw
+            draws = [Draw(PerRow(own, mix(seed, 10)), hard=True)(q)[:rows] for own in streams]
+            found.append(torch.stack(draws, 1).cpu().numpy())  # (rows, n, J)
+        return np.asarray(_put_back(np.concatenate(found), order)).swapaxes(0, 1)
+
+    @_inference
+    def posterior_means(self, X: Any) -> dict[str, Array]:
+        """Means of q(z|x), (rows, J) each: `slab`, of units that are on, and of gated units `gated`, P(on) times it."""
+        blocks, order = self._grouped(self._read(X, reset=False))
+        found: dict[str, list[Array]] = {}
+        for x, n in blocks:
+            q = self.model_.encode(x)
+            own = {"slab": q.loc, "gated": q.mean} if hasattr(q, "p_on") and hasattr(q, "loc") else {"slab": q.mean}
+            for name, mean in own.items():
+                found.setdefault(name, []).append(mean[:n].cpu().numpy())
+        return {name: np.asarray(_put_back(np.concatenate(means), order)) for name, means in found.items()}
+
+    @_inference
+    def inverse_transform(self, Z: Any) -> Any:
+        """Decode: the mean of p(x|z) for every code, in X's own units; for texts a list of str, the likeliest words."""
+        return self.input_.join([self.input_.tell(self.model_, z, n) for z, n in self._codes(Z)])
+
+    def _codes(self, Z: Any) -> Iterator[tuple[Tensor, int]]:
+        """A user's codes in blocks of one size, the last one filled up, and how many of them count."""
         Z = check_array(Z, accept_sparse="csr", dtype=np.float32, input_name="Z")
         if Z.shape[1] != self._n_features_out:
             raise ValueError(f"codes have {self._n_features_out} columns, one per unit; got {Z.shape[1]}.")
         rows = place(Z, self._device(), resident=False)
-        out = []
-        for start in range(0, Z.shape[0], BLOCK):
-            index = torch.arange(start, start + BLOCK, device=rows.device).clamp_max(Z.shape[0] - 1)
-            mean = self.scaling_.inverse(self.model_.decode(rows.take(index)).mean)
-            out.append(mean[: Z.shape[0] - start].cpu().numpy())
-        return np.concatenate(out)
+        return ((rows.take(index), n) for index, n in self._places(rows))
+
+    @_inference
+    def generate(
+        self, Z: Any, how: str = "greedy", *, temperature: float = 1.0, beams: int = 5, seed: int = 0
+    ) -> list[str]:
+        """A text for every code: "greedy" (the likeliest word every time), "sample" (words drawn) or "beam".
+
+        `temperature` and `seed` are for "sample": below 1 it keeps to likely words. `beams` beginnings are kept by
+        "beam", which looks for the likeliest text as a whole. For models of texts.
+        """
+        if not isinstance(self.input_, Texts):
+            raise ValueError(
+                f"generate writes texts, and this {type(self).__name__} was fitted on numbers: use "
+                "inverse_transform, or sample."
+            )
+        check_number("temperature", temperature, "a number above 0", lambda t: t > 0)
+        check_number("beams", beams, "an integer above 0", lambda b: b > 0, whole=True)
+        more: dict[str, Any] = {"temperature": temperature, "beams": int(beams), "noise": self._fresh(seed).noise}
+        return self.input_.join([self.input_.write(self.model_, z[:n], how, **more) for z, n in self._codes(Z)])
+
+    def reconstruct(self, X: Any, **how: Any) -> Any:
+        """What is left of X after its code: `inverse_transform` of `transform`; for texts `how` goes to `generate`."""
+        Z = self.transform(X)
+        return self.generate(Z, **how) if how else self.inverse_transform(Z)
 
     # -- scores -------------------------------------------------------------------------------------------------
 
     @_inference
     def _bounds(self, X: Any, n_samples: int) -> Bounds:
-        """Bounds of every row, in nats of X's own units where the likelihood is a density."""
-        X = self._read(X, reset=False)
+        """Bounds of rows that were read, in nats of X's own units where the likelihood is a density."""
         check_number("n_samples", n_samples, "an integer above 0", lambda k: k > 0, whole=True)
         seed = mix(self._training().seed, 4)
-        parts = []
-        for x, n in self._blocks(X):
+        parts, (blocks, order) = [], self._grouped(X)
+        for x, n in blocks:
             problem = self.model_.likelihood.check(float(x.min()), float(x.max()))
             if problem:
                 raise ValueError(f"{problem}; this model was fitted with likelihood={self.likelihood_!r}.")
             parts.append([v[:n].cpu() for v in bounds(self.model_, x, int(n_samples), seed=seed)])
-        out = Bounds(*(torch.cat(v) for v in zip(*parts, strict=True)))
+        out = Bounds(*(_put_back(torch.cat(v), order) for v in zip(*parts, strict=True)))
         # Rows so far out that float32 overflows: minus infinity is a true bound too, NaN is nothing.
         out = Bounds(*(v.nan_to_num(nan, torch.inf, -torch.inf) for v, nan in zip(out, _LOST, strict=True)))
-        log_det = 0.0 if self.model_.likelihood.discrete else self.scaling_.log_det
+        log_det = self.input_.log_det(self.model_.likelihood)
         return out._replace(elbo=out.elbo + log_det, importance=out.importance + log_det)
 
-    @_inference
     def score_meaning(self, X: Any) -> str:
         """What a score of X is: 'bound' (on log p(x)), or 'cross-entropy' (grey pixels), 'normalised-row density', or
         'joint density at the code' (log p(x, z) of an autoencoder without noise)."""
+        return self._meaning(self._read(X, reset=False))
+
+    @_inference
+    def _meaning(self, X: Any) -> str:
         if not self.model_.posterior.density:
             return "joint density at the code"
-        if not self.scaling_.reversible:
-            return "normalised-row density"
-        if self.model_.likelihood.discrete:
-            binary = all(bool(((x == 0) | (x == 1)).all()) for x, _ in self._blocks(self._read(X, reset=False)))
-            return "bound" if binary else "cross-entropy"
-        return "bound"
+        return self.input_.meaning(self.model_.likelihood, (x for x, _ in self._blocks(X)))
 
     def score_samples(self, X: Any, *, n_samples: int = 10) -> Array:
         """Per item, nats: the ELBO with hard draws and unit weights, a true lower bound on log p(x) in the mean.
@@ -558,7 +582,7 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         row at the stated variance floor, and VAE(noise=False) has a joint density at the code. The noise of a row
         depends on (seed, row) alone.
         """
-        return self._bounds(X, n_samples).elbo.numpy()
+        return self._bounds(self._read(X, reset=False), n_samples).elbo.numpy()
 
     def score(self, X: Any, y: Any = None) -> float:
         """Mean of `score_samples`, nats per item."""
@@ -566,8 +590,10 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
 
     def importance_bound(self, X: Any, *, n_samples: int = 1000) -> ImportanceBound:
         """The importance-weighted bound on log p(x) of every item; refused where scores are no bounds."""
-        check_is_fitted(self)
-        if (meaning := self.score_meaning(X)) != "bound":
+        return self._importance(self._read(X, reset=False), n_samples)
+
+    def _importance(self, X: Any, n_samples: int) -> ImportanceBound:
+        if (meaning := self._meaning(X)) != "bound":
             raise ValueError(
                 f"scores of this model on these data are a {meaning}, not a bound on log p(x): binarise grey pixels, "
                 "or fit with scale='auto' and with noise. score_samples gives the number under its own name."
@@ -582,14 +608,17 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         Counts per row: `mode` (the code's non-zeros), `drawn` (of a hard draw) and `expected` (sum of p_on). A unit
         is active when the variance over rows of the mean of q(z|x) exceeds .01.
         `mse` is per value in X's own units (of normalised rows for scale="unit-norm").
+
+        For texts there are instead: `words` a text, the end counted; the share of `unknown` ones; `nll`, nats of a
+        text given a draw of its code, and `nll_code`, given the code that `transform` returns; and two perplexities
+        per word, by the score and by `nll`.
         """
         for cap in caps:
             check_number("a cap", cap, "an integer above 0", lambda k: k > 0, whole=True)
-        given, X = X, self._read(X, reset=False)
+        X = self._read(X, reset=False)
         mode, drawn, expected, nats, n_rows = 0.0, 0.0, 0.0, 0.0, X.shape[0]
-        means = []
-        errors = dict.fromkeys((None, *caps), 0.0)
-        for x, n in self._blocks(X):
+        means, costs = [], []
+        for x, n in self._grouped(X)[0]:
             q = self.model_.encode(x)
             p = self.model_.prior(x, self.model_.encode)
             z = Draw(PerRow(row_keys(x), mix(self._training().seed, 5)), hard=True)(q)
@@ -598,17 +627,14 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
             expected += float(q.p_on[:n].sum()) if hasattr(q, "p_on") else float(n * self._n_features_out)
             nats += float(divergence(q, p, z)[:n].double().sum())
             means.append(q.mean[:n])
-            target = self.scaling_.inverse(x)
-            for most in errors:
-                mean = self.scaling_.inverse(self.model_.decode(self._code(q, most)).mean)
-                errors[most] += float((mean - target)[:n].double().square().sum())
-        values = n_rows * self.n_features_in_
-        score = self.score_samples(given)
+            codes = [self._code(q, most) for most in (None, *caps)]
+            costs.append(self.input_.costs(self.model_, x, z, codes)[:, :n].sum(1).cpu().numpy())
+        score = self._bounds(X, 10).elbo.numpy()
         return {
             "rows": n_rows,
             "score": float(score.mean()),
             "score_standard_error": float(score.std()) / math.sqrt(n_rows) if np.isfinite(score).all() else math.inf,
-            "score_meaning": self.score_meaning(given),
+            "score_meaning": self._meaning(X),
             **self.model_.likelihood.describe(),
             "nonzeros_mode": mode / n_rows,
             "nonzeros_drawn": drawn / n_rows,
@@ -616,9 +642,8 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
             "active_units": int((torch.cat(means).var(0, correction=0) > ACTIVE_VARIANCE).sum()),
             "n_components": self._n_features_out,
             "kl": nats / n_rows,
-            "mse": errors[None] / values,
-            "caps": {int(cap): errors[cap] / values for cap in caps},
-            **(self._three_numbers(given) if self.model_.posterior.discrete else {}),
+            **self.input_.verdict(np.sum(costs, axis=0), n_rows, float(score.mean()), caps),
+            **(self._three_numbers(X) if self.model_.posterior.discrete else {}),
         }
 
     def _three_numbers(self, X: Any) -> dict[str, Any]:
@@ -627,45 +652,46 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         `relaxed_objective` is what training saw, with unit weights: where draws are relaxed it is no bound, and may
         lie above log p(x). `importance_bound` is the hard bound of 1,000 samples, on the first 1,000 rows.
         """
-        found: dict[str, Any] = {"relaxed_objective": float(self.relaxed_objective(X).mean())}
-        if self.score_meaning(X) == "bound":
-            few = self._read(X, reset=False)[:1000]
-            bound = self.importance_bound(few, n_samples=1000).bound
+        found: dict[str, Any] = {"relaxed_objective": float(self._relaxed(X).mean())}
+        if self._meaning(X) == "bound":
+            bound = self._importance(X[:1000], 1000).bound
             found |= {"importance_bound": float(bound.mean()), "importance_rows": len(bound)}
         return found
 
-    @_inference
     def relaxed_objective(self, X: Any) -> Array:
         """Per item, nats: the training objective with unit weights and the draws that training takes; no bound.
 
         Compare `score_samples`: for a code that training relaxes (concrete, paper, VSC's sigmoid) the gap says how
         much of the objective the hard code keeps.
         """
-        X = self._read(X, reset=False)
+        return self._relaxed(self._read(X, reset=False))
+
+    @_inference
+    def _relaxed(self, X: Any) -> Array:
         (each, draws), seed = points(self.model_), mix(self._training().seed, 8)
-        found = []
-        for x, n in self._blocks(X):
+        found, (blocks, order) = [], self._grouped(X)
+        for x, n in blocks:
             keys = row_keys(x) + torch.arange(1, each + 1, device=x.device)[:, None] * SPREAD
             trace = self.model_(x.repeat(each, 1), Draw(PerRow(keys.flatten(), seed), hard=False))
             loss = torch.stack([*nll(trace).values(), *kl(trace).values()]).sum(0)
             found.append(-loss.unflatten(-1, (each, -1))[:draws].mean(0)[:n].cpu())
-        log_det = 0.0 if self.model_.likelihood.discrete else self.scaling_.log_det
-        return torch.cat(found).numpy() + log_det
+        values: Array = _put_back(torch.cat(found).numpy(), order) + self.input_.log_det(self.model_.likelihood)
+        return values
 
     # -- samples ------------------------------------------------------------------------------------------------
 
-    def _decode(self, z: Tensor, draw: Draw, noise: bool) -> Array:
-        p = self.model_.decode(z)
-        return self.scaling_.inverse(draw(p) if noise else p.mean).cpu().numpy()
+    def _decode(self, z: Tensor, draw: Draw, noise: bool) -> Any:
+        return self.input_.tell(self.model_, z, len(z), draw if noise else None)
 
     def _fresh(self, seed: int) -> Draw:
         check_number("seed", seed, "an integer", lambda s: True, whole=True)
         return Draw(Fresh(torch.Generator(self._device()).manual_seed(mix(seed, 6))), hard=True)
 
     @_inference
-    def sample(self, n: int = 1, *, seed: int = 0, noise: bool = False, second_stage: bool = False) -> Array:
+    def sample(self, n: int = 1, *, seed: int = 0, noise: bool = False, second_stage: bool = False) -> Any:
         """Ancestral samples: z from the prior, then the mean of p(x|z), or a draw from it with `noise`. (n, D)
 
+        Of texts a list of str: the likeliest word every time, or words drawn with `noise`.
         With `second_stage` z comes from the model of the codes that `sparsevae.second_stage` fitted instead.
         """
         check_number("n", n, "an integer, 0 or above", lambda n: n >= 0, whole=True)
@@ -682,7 +708,7 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         return self._decode(draw(law.expand((n,))), draw, noise)
 
     @_inference
-    def sample_like(self, X: Any, n: int = 1, *, seed: int = 0, noise: bool = False) -> Array:
+    def sample_like(self, X: Any, n: int = 1, *, seed: int = 0, noise: bool = False) -> Any:
         """Samples within one item's active sub-space: units on in its code are redrawn from their slab prior.
 
         X is one row; the units that are off stay at zero (VSC, figure 13). For dense models this is `sample`.
@@ -701,7 +727,7 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
     # -- save ---------------------------------------------------------------------------------------------------
 
     def _constructor(self) -> dict[str, Any]:
-        own = ("encoder", "decoder", "training")
+        own = ("encoder", "decoder", *_NESTED)
         return {f.name: encode(getattr(self, f.name), f.name) for f in documented(type(self)) if f.name not in own}
 
     def _portable_training(self) -> dict[str, Any]:
@@ -716,17 +742,17 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
     def _stored(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """What is saved: tensors, and settings in plain values; a second stage lies within its model."""
         tensors = {f"model.{k}": v for k, v in self.model_.state_dict().items()}
-        tensors |= {f"scaling.{k}": v for k, v in self.scaling_.state_dict().items()}
+        more, of_input = self.input_.stored()
+        tensors |= more
         names = getattr(self, "feature_names_in_", None)
         meta = {
             "class": type(self).__name__,
             "constructor": self._constructor(),
             "own_networks": [k for k in ("encoder", "decoder") if getattr(self, k) is not None],
             "training": None if self.training is None else encode(self._portable_training(), "training"),
-            "n_features_in": int(self.n_features_in_),
+            "text": None if self.text is None else self.text.plain(),
             "feature_names_in": None if names is None else [str(name) for name in names],
-            "likelihood": self.likelihood_,
-            "scaling": type(self.scaling_).__name__,
+            **of_input,
             "data_fingerprint": self.fingerprint_,
             "n_steps": self.n_steps_,
             "n_rows": self.n_rows_,
@@ -738,17 +764,16 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         return tensors, meta
 
     def _restore(self, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> Self:
-        n_features = meta["n_features_in"]
-        self.n_features_in_ = n_features
+        if meta["n_features_in"] is not None:
+            self.n_features_in_ = meta["n_features_in"]
         if meta["feature_names_in"] is not None:
             self.feature_names_in_ = np.array(meta["feature_names_in"], dtype=object)
-        self.likelihood_, self.fingerprint_ = meta["likelihood"], meta["data_fingerprint"]
+        self.fingerprint_ = meta["data_fingerprint"]
         self.n_steps_, self.n_rows_ = meta["n_steps"], meta.get("n_rows", 0)
         self.history_ = History.from_columns(meta["history"])
-        affine = scalings.Affine(torch.zeros(n_features), torch.ones(n_features))
-        self.scaling_ = affine if meta["scaling"] == "Affine" else scalings.UnitNorm(n_features)
-        self.model_ = self._build(n_features, torch.Generator()).eval()
-        for part, module in (("model.", self.model_), ("scaling.", self.scaling_)):
+        self.input_ = (Texts if "texts" in meta else Arrays).restored(meta)
+        self.model_ = self._build(self.input_.width, torch.Generator()).eval()
+        for part, module in (("model.", self.model_), ("scaling.", self.input_.prepare)):
             try:
                 module.load_state_dict(_below(tensors, part))
             except RuntimeError as error:
@@ -763,20 +788,6 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
 def _below(tensors: Mapping[str, Tensor], part: str) -> dict[str, Tensor]:
     """The tensors of one part of a stored model, by their names within it."""
     return {k.removeprefix(part): v for k, v in tensors.items() if k.startswith(part)}
-
-
-def _check_resolution(X: Any) -> None:
-    """Refuse columns that vary by less than float32 resolves at their size, such as time stamps in seconds."""
-    if scipy.sparse.issparse(X) or X.dtype.itemsize <= 4:
-        return
-    low, high = X.min(axis=0), X.max(axis=0)
-    lost = np.flatnonzero((high > low) & (high - low < 1e-5 * np.maximum(np.abs(low), np.abs(high))))
-    if len(lost):
-        j = int(lost[0])
-        raise ValueError(
-            f"column {j} of X runs from {low[j]:.10g} to {high[j]:.10g}: too little for its size to survive float32. "
-            "Subtract an offset first, for instance with sklearn.preprocessing.StandardScaler in a Pipeline."
-        )
 
 
 def load(
@@ -816,7 +827,9 @@ def _revive(
     if missing:
         raise storage.StorageError(f"{path} was fitted with your own {' and '.join(missing)}: pass them to load().")
     training = None if meta["training"] is None else Training(**decode(meta["training"]))
+    text = None if meta.get("text") is None else Text.from_plain(meta["text"])
     constructor = {k: decode(v) for k, v in meta["constructor"].items()}
     found = known[meta["class"]]
-    networks = {k: v for k, v in own.items() if k in {f.name for f in fields(found)}}  # a counter has no decoder
-    return found(**constructor, **networks, training=training)._restore(tensors, meta)
+    own = own | {"text": text, "training": training}
+    given = {k: v for k, v in own.items() if k in {f.name for f in fields(found)}}  # a counter has no decoder
+    return found(**constructor, **given)._restore(tensors, meta)

@@ -16,10 +16,12 @@ from torch import Tensor, nn
 from torch.distributions import Bernoulli, Distribution, Independent, Laplace
 from torch.nn.functional import softplus
 
+from sparsevae.beta import LogitBeta
 from sparsevae.capped import Capped
 from sparsevae.counts import Counts
 from sparsevae.distributions import Point, SpikeSlab, normal, normal_by_variance
 from sparsevae.gradients import AlwaysOn, Estimator, per_member
+from sparsevae.mixtures import spike_slab
 from sparsevae.one_hot import OneHotCode
 
 __all__ = [
@@ -33,6 +35,7 @@ __all__ = [
     "FixedGaussianData",
     "GaussianData",
     "GaussianPosterior",
+    "HierarchicalPosterior",
     "LaplaceData",
     "Likelihood",
     "OneHotPosterior",
@@ -41,6 +44,7 @@ __all__ = [
     "SpikeSlabData",
     "SpikeSlabPosterior",
     "WarmSpikeSlabPosterior",
+    "wide",
 ]
 
 _SCALE_FLOOR = 1e-4  # keeps log q finite should a posterior's variance collapse
@@ -170,8 +174,50 @@ class OneHotPosterior(DiscretePosterior):
         return OneHotCode(raw, self.size, self.draw)
 
 
-SPARSE = (SpikeSlabPosterior, SlabPosterior, DiscretePosterior)
+class HierarchicalPosterior(Family):
+    r"""raw = (loc, s, a, b) -> the law of z given x, Beta gates averaged out; `gates` and `given` are its two steps.
+
+    .. math:: \gamma_j \sim \mathrm{Beta}(a_j, b_j), \qquad
+       z_j \mid \gamma_j \sim \gamma_j\,\delta_0 + (1 - \gamma_j)\,\mathcal N(\mu_j, \sigma_j^2)
+
+    gamma is P(off), told by its logit. The law of z is linear in gamma, so averaging leaves E[gamma] in its place: a
+    spike-and-slab with p_on = b / (a + b), exactly. With `spike` above 0 an off unit is N(0, spike^2) instead.
+    Training takes `n_gamma` draws of gamma an item and `n_z` of z for each of them.
+    """
+
+    parts: ClassVar[int] = 4
+
+    def __init__(self, gate: Estimator, spike: float = 0.0, n_gamma: int = 1, n_z: int = 1) -> None:
+        super().__init__()
+        self.gate, self.spike = gate, spike
+        self.repeats = n_gamma * n_z  # rows that an item takes, beside those that the gate asks for
+        self.shared = n_z * gate.points  # rows with one gamma
+
+    def gates(self, raw: Tensor) -> LogitBeta:
+        """q(gamma|x): concentrations softplus + 1e-5, held within [.5, 100]; the gradient passes as if they were not.
+
+        Below, draws would crowd at 0 and 1, above, nothing is left to learn.
+        """
+        free = softplus(raw[..., raw.shape[-1] // 2 :]) + 1e-5
+        a, b = (free.detach().clamp(0.5, 100.0) + (free - free.detach())).chunk(2, -1)
+        return LogitBeta(a, b, validate_args=False)
+
+    def given(self, raw: Tensor, gamma: Tensor) -> Distribution:
+        """q(z|gamma, x) for the logit of gamma, (..., J)."""
+        loc, s = raw.chunk(4, -1)[:2]
+        return spike_slab(-gamma, loc, softplus(s) + _SCALE_FLOOR, self.spike, self.gate)
+
+    def forward(self, raw: Tensor) -> Distribution:
+        return self.given(raw, self.gates(raw).mode)  # the mode of a logit is the logit of E[gamma]
+
+
+SPARSE = (SpikeSlabPosterior, SlabPosterior, DiscretePosterior, HierarchicalPosterior)
 """Posteriors whose codes have exact zeros."""
+
+
+def wide(raw: Tensor) -> Tensor:
+    """What a network says, in float32 at least: laws are not computed in the half precision that autocast gives."""
+    return raw.to(torch.promote_types(raw.dtype, torch.float32))
 
 
 class Likelihood(Family):
@@ -181,6 +227,11 @@ class Likelihood(Family):
     """
 
     atom: ClassVar[bool] = False
+
+    def given(self, decoder: nn.Module, z: Tensor) -> Distribution:
+        """p(x|z). Most are settled by what the decoder says of z; one may ask it again as x unfolds."""
+        p: Distribution = self(wide(decoder(z)))
+        return p
 
     def check(self, low: float, high: float) -> str | None:
         """What is wrong with data whose values span [low, high], or None when they can be described."""

@@ -28,6 +28,7 @@ statistics in a decoder make every estimate approximate.
 
 from __future__ import annotations
 
+import math
 from typing import ClassVar
 
 import torch
@@ -105,13 +106,15 @@ def points(model: nn.Module) -> tuple[int, int]:
     """Rows that an item takes in training, and how many of them are draws: what the model's estimators ask for.
 
     One that takes a single row goes with several draws, which are rows like any other, but not with points that are no
-    draws: it would learn from those too.
+    draws: it would learn from those too. A part of the model that wants each of them several times has `repeats`.
     """
     asked = {(m.points, m.draws) for m in model.modules() if isinstance(m, Estimator) and m.scored}
     several = asked - {(1, 1)}
     if len(several) > 1 or (len(asked) > 1 and any(draws < rows for rows, draws in several)):
         raise ValueError(f"estimators of one model must ask for the same rows, got (points, draws) {sorted(asked)}.")
-    return several.pop() if several else (1, 1)
+    rows, draws = several.pop() if several else (1, 1)
+    repeats = math.prod(getattr(m, "repeats", 1) for m in model.modules())
+    return repeats * rows, repeats * draws
 
 
 class _Knob(Estimator):

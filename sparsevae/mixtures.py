@@ -1,4 +1,4 @@
-"""Priors that are mixtures: two Gaussians for every unit (MAT), or several spike-and-slabs for the whole code."""
+"""Laws that are mixtures: two Gaussians for every unit (MAT, HSVAE), or several spike-and-slabs for a whole code."""
 
 from __future__ import annotations
 
@@ -8,21 +8,25 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 from torch.distributions import Distribution, Normal, constraints
+from torch.nn.functional import logsigmoid
 
+from sparsevae.choices import BITS, Choice
 from sparsevae.distributions import SpikeSlab, pair, spike_slab_kl
 from sparsevae.draw import Noise, draw_from
+from sparsevae.gradients import Estimator
 
-__all__ = ["Selected", "SpikeSlabMixture", "TwoNormals"]
+__all__ = ["Selected", "SpikeSlabMixture", "TwoNormals", "spike_slab"]
 
 _HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
 
 
 class TwoNormals(Distribution):
-    r"""Every unit is nearly zero with probability off, else wide: a sparse prior without a point mass (MAT).
+    r"""Every unit is nearly zero with probability off, else wide: a sparse law without a point mass (MAT, HSVAE).
 
-    .. math:: p(z_j) = \gamma\,\mathcal N(0, s^2) + (1 - \gamma)\,\mathcal N(0, 1)
+    .. math:: p(z_j) = \gamma_j\,\mathcal N(0, s^2) + (1 - \gamma_j)\,\mathcal N(\mu_j, \sigma_j^2)
 
-    The papers' gamma is P(off) = 1 - p_on.
+    The papers' gamma is P(off) = 1 - p_on. With mu = 0 and sigma = 1 it is the prior of both papers, with others
+    HSVAE's posterior.
 
     Parameters
     ----------
@@ -32,32 +36,68 @@ class TwoNormals(Distribution):
         Its standard deviation s.
     n_components : int
         Number of units J.
+    logits : Tensor (..., J), optional
+        Those of p_on = 1 - off, where they are at hand: off may be 1 to rounding, and its logit is lost.
+    loc, scale : Tensor (..., J), optional
+        mu and sigma of the wide component; 0 and 1 when not given.
+    gate : Estimator, optional
+        How a gradient passes the choice of a component in training; without it none does.
     """
 
     arg_constraints: ClassVar = {"off": constraints.unit_interval}
     support = constraints.real_vector
+    choice: Choice | None = None  # what the last relaxed draw chose, for the objective
 
-    def __init__(self, off: Tensor, spike: float, n_components: int, *, batch_shape: torch.Size | None = None) -> None:
-        self.off, self.spike = off, spike
+    def __init__(
+        self,
+        off: Tensor,
+        spike: float,
+        n_components: int,
+        *,
+        logits: Tensor | None = None,
+        loc: Tensor | None = None,
+        scale: Tensor | None = None,
+        gate: Estimator | None = None,
+        batch_shape: torch.Size | None = None,
+    ) -> None:
+        self.off, self.spike, self.gate = off, spike, gate
+        self.logits = torch.log1p(-off) - off.log() if logits is None else logits
+        self.loc = off.new_zeros(()) if loc is None else loc
+        self.scale = off.new_ones(()) if scale is None else scale
         super().__init__(batch_shape or torch.Size(), torch.Size([n_components]), validate_args=False)
 
     def expand(self, batch_shape: Any, _instance: Distribution | None = None) -> TwoNormals:
-        return TwoNormals(self.off, self.spike, self.event_shape[0], batch_shape=torch.Size(batch_shape))
+        own = {k: getattr(self, k) for k in ("off", "spike", "logits", "loc", "scale", "gate")}
+        return TwoNormals(**own, n_components=self.event_shape[0], batch_shape=torch.Size(batch_shape))
+
+    @property
+    def p_on(self) -> Tensor:
+        """P(unit is on), (..., J)."""
+        return torch.sigmoid(self.logits).expand(self._extended_shape())
 
     @property
     def mean(self) -> Tensor:
-        return self.off.new_zeros(self._extended_shape())
+        return self.p_on * self.loc
 
     @property
     def variance(self) -> Tensor:
-        return self.mean + (self.off * self.spike**2 + 1 - self.off)
+        return self.p_on * (self.scale.square() + self.off * self.loc.square()) + self.off * self.spike**2
+
+    @property
+    def mode(self) -> Tensor:
+        """The likelier component's: loc where p_on > 1/2, exact zero elsewhere."""
+        return torch.where(self.logits > 0, self.loc, 0.0).expand(self._extended_shape())
+
+    @property
+    def ranking(self) -> Tensor:
+        """By what a cap on the active units keeps them: the likeliest gates, (..., J)."""
+        return self.logits.expand(self._extended_shape())
 
     def unit_log_prob(self, value: Tensor) -> Tensor:
         """log p(z_j) of every unit, (..., J); with off = 0 the narrow component weighs nothing."""
-        square = value.square()
-        narrow = -0.5 * square / self.spike**2 - math.log(self.spike) - _HALF_LOG_2PI + self.off.log()
-        wide = -0.5 * square - _HALF_LOG_2PI + torch.log1p(-self.off)
-        return torch.logaddexp(narrow, wide)
+        narrow = -0.5 * value.square() / self.spike**2 - math.log(self.spike) + logsigmoid(-self.logits)
+        wide = -0.5 * ((value - self.loc) / self.scale).square() - self.scale.log() + logsigmoid(self.logits)
+        return torch.logaddexp(narrow, wide) - _HALF_LOG_2PI
 
     def log_prob(self, value: Tensor) -> Tensor:
         return self.unit_log_prob(value).sum(-1)
@@ -70,11 +110,37 @@ def _normal_two_normals(q: Normal, p: TwoNormals, value: Tensor) -> Tensor:
     return estimate
 
 
+@pair(TwoNormals, TwoNormals, monte_carlo=True)
+def _two_normals(q: TwoNormals, p: TwoNormals, value: Tensor) -> Tensor:
+    """One-sample estimate, per unit."""
+    return q.unit_log_prob(value) - p.unit_log_prob(value)
+
+
 @draw_from.register
 def _(p: TwoNormals, noise: Noise, hard: bool) -> Tensor:
+    """One of the two components; with a `gate`, a relaxed draw has a noise for each: w (loc + scale e) + (1 - w) s e'.
+
+    A hard draw needs one normal variable, since it uses one component.
+    """
     like = p.mean
-    narrow = noise.uniform(like) < p.off
-    return noise.normal(like) * torch.where(narrow, p.spike, 1.0)
+    u, eps = noise.uniform(like), noise.normal(like)
+    if hard or p.gate is None:
+        return torch.where(u < p.off, p.spike * eps, p.loc + p.scale * eps)
+    eps, other = p.gate.couple(eps), p.gate.couple(noise.normal(like))
+    p.choice = p.gate.choose(BITS, p.logits, u)
+    w = p.choice.value
+    return w * (p.loc + p.scale * eps) + (1 - w) * p.spike * other
+
+
+def spike_slab(
+    logits: Tensor, loc: Tensor, scale: Tensor, spike: float, gate: Estimator | None = None
+) -> SpikeSlab | TwoNormals:
+    """Gates and slabs, all (..., J), whose off units are exactly zero, or N(0, spike^2) where `spike` is above 0."""
+    if spike:
+        logits, loc, scale = torch.broadcast_tensors(logits, loc, scale)
+        slab: dict[str, Any] = {"logits": logits, "loc": loc, "scale": scale, "gate": gate}
+        return TwoNormals(torch.sigmoid(-logits), spike, loc.shape[-1], **slab, batch_shape=loc.shape[:-1])
+    return SpikeSlab(logits, loc, scale, gate, validate_args=False, finite=True)
 
 
 class SpikeSlabMixture(Distribution):

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.distributions import Distribution
 
 from sparsevae.draw import Draw
-from sparsevae.families import Family, Likelihood
+from sparsevae.families import Family, Likelihood, wide
 from sparsevae.priors import Prior
 
 __all__ = ["LatentModel", "Site", "Trace"]
@@ -52,13 +52,12 @@ class LatentModel(nn.Module):
 
     def encode(self, x: Tensor) -> Distribution:
         """q(z|x)."""
-        q: Distribution = self.posterior(self.encoder(x))
+        q: Distribution = self.posterior(wide(self.encoder(x)))
         return q
 
     def decode(self, z: Tensor) -> Distribution:
         """p(x|z)."""
-        p: Distribution = self.likelihood(self.decoder(z))
-        return p
+        return self.likelihood.given(self.decoder, z)
 
     def forward(self, x: Tensor, draw: Draw) -> Trace:
         q = self.encode(x)

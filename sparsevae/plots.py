@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure, SubFigure
 
-__all__ = ["View", "activation_matrix", "codes", "features", "interpolation_strip", "overview", "reconstructions"]
-__all__ += ["training_curves", "traversal", "traversal_grid", "usage", "view"]
+__all__ = ["View", "activation_matrix", "codes", "features", "heat_map", "interpolation_strip", "overview"]
+__all__ += ["reconstructions", "training_curves", "traversal", "traversal_grid", "usage", "view"]
 
 Array = np.ndarray[Any, Any]
 AnyFigure = TypeVar("AnyFigure", bound="Figure | SubFigure")
@@ -302,6 +302,43 @@ def activation_matrix(v: View) -> Figure:
     bar.ax.tick_params(labelsize=7, labelcolor=FAINT, color=PALE, length=2)
     bar.set_label("on in % of its rows" if v.sparse else "strong in % of its rows", fontsize=8, color=FAINT)
     return figure
+
+
+def heat_map(
+    ax: Axes,
+    values: Any,
+    rows: Sequence[str],
+    columns: Sequence[str] | None = None,
+    *,
+    label: str = "",
+    dark: str = "high",
+    limits: tuple[float, float] | None = None,
+) -> None:
+    """A matrix (len(rows), m) in shades of blue on `ax`, with a bar: dark is high, or low with dark="low".
+
+    Columns without names are numbered, and called units. `limits` are the values of the lightest and darkest shade, in
+    rising order; None takes the least and greatest value.
+    """
+    from matplotlib.colors import LinearSegmentedColormap
+
+    ends = ["#ffffff", POSITIVE] if dark == "high" else [POSITIVE, "#ffffff"]
+    shades = LinearSegmentedColormap.from_list("shades", ends)
+    values = np.asarray(values)
+    low, high = (values.min(), values.max()) if limits is None else limits
+    drawn = ax.imshow(values, cmap=shades, vmin=low, vmax=high, aspect="auto", interpolation="nearest")
+    _frame(ax)
+    ax.set_yticks(range(len(rows)), list(rows), fontsize=7, color=INK, parse_math=False)
+    if columns is not None:
+        ax.set_xticks(range(len(columns)), list(columns), fontsize=7, color=INK, rotation=90, parse_math=False)
+    elif values.shape[1] <= 60:
+        ax.set_xticks(range(values.shape[1]), [str(j) for j in range(values.shape[1])], fontsize=6, color=FAINT)
+        ax.tick_params(axis="x", rotation=90)
+    ax.tick_params(length=0)
+    ax.set_xlabel("units" if columns is None else "", fontsize=8, color=FAINT)
+    bar = ax.figure.colorbar(drawn, ax=ax, shrink=0.8, pad=0.02)
+    bar.outline.set_visible(False)
+    bar.ax.tick_params(labelsize=7, labelcolor=FAINT, color=PALE, length=2)
+    bar.set_label(label, fontsize=8, color=FAINT)
 
 
 def features(v: View, n_units: int = 8, n_examples: int = 7) -> Figure:

@@ -9,13 +9,15 @@ import torch
 from torch import Tensor, nn
 from torch.distributions import Distribution
 
+from sparsevae.beta import LogitBeta
 from sparsevae.capped import Capped
 from sparsevae.counts import Counts
 from sparsevae.distributions import SpikeSlab, logit, normal
-from sparsevae.mixtures import TwoNormals
+from sparsevae.mixtures import TwoNormals, spike_slab
 from sparsevae.one_hot import OneHotCode
 
 __all__ = [
+    "BetaGates",
     "Encode",
     "FixedCapped",
     "FixedCounts",
@@ -90,16 +92,30 @@ class FixedSpikeSlab(StandardNormal):
 
 
 class FixedCounts(Prior):
-    """`cap` draws, each on with probability p_on (the paper's lambda0) and then any feature alike (alpha = 1/K)."""
+    """`cap` draws, each on with probability p_on (the paper's lambda0) and then any feature alike (alpha = 1/K).
+
+    `learned` fits lambda0 and the features' probabilities.
+    """
 
     gate: Tensor
     features: Tensor
 
-    def __init__(self, n_components: int, cap: int, p_on: float, kl: Literal["tight", "paper"] = "tight") -> None:
+    def __init__(
+        self,
+        n_components: int,
+        cap: int,
+        p_on: float,
+        kl: Literal["tight", "paper"] = "tight",
+        *,
+        learned: bool = False,
+    ) -> None:
         super().__init__(n_components)
         self.cap, self.kl = cap, kl
-        self.register_buffer("gate", torch.tensor([logit(p_on)]), persistent=False)
-        self.register_buffer("features", torch.zeros(n_components), persistent=False)
+        for name, start in (("gate", torch.tensor([logit(p_on)])), ("features", torch.zeros(n_components))):
+            if learned:
+                self.register_parameter(name, nn.Parameter(start))
+            else:
+                self.register_buffer(name, start, persistent=False)
 
     def law(self, encode: Encode) -> Distribution:
         return Counts(self.gate, self.features, self.cap, kl=self.kl)
@@ -127,6 +143,32 @@ class FixedOneHots(Prior):
 
     def law(self, encode: Encode) -> Distribution:
         return OneHotCode(self.logits, self.categories)
+
+
+class BetaGates(StandardNormal):
+    """gamma ~ Beta(alpha, beta) for every unit, gamma = P(off), and z given gamma off or N(0, 1): HSVAE's prior.
+
+    `gates` is p(gamma), of its logit, and `given` p(z|gamma); `law` averages over gamma, p_on = beta / (alpha + beta).
+    """
+
+    alpha: Tensor
+    beta: Tensor
+
+    def __init__(self, n_components: int, alpha: float, beta: float, spike: float = 0.0) -> None:
+        super().__init__(n_components)
+        self.spike = spike
+        for name, value in (("alpha", alpha), ("beta", beta)):
+            self.register_buffer(name, torch.full((n_components,), float(value)), persistent=False)
+
+    def gates(self) -> LogitBeta:
+        return LogitBeta(self.alpha, self.beta, validate_args=False)
+
+    def given(self, gamma: Tensor) -> Distribution:
+        """p(z|gamma) for the logit of gamma, (..., J)."""
+        return spike_slab(-gamma, self.loc, self.scale, self.spike)
+
+    def law(self, encode: Encode) -> Distribution:
+        return self.given(self.gates().mode)  # the mode of a logit is the logit of E[gamma]
 
 
 class SparseNormals(Prior):

@@ -19,7 +19,7 @@ from sparsevae.draw import Noise
 from sparsevae.networks import Layer, Linear
 from sparsevae.tokens import EOS, PAD, ends
 
-__all__ = ["GRU", "Embedding", "Projection", "Reader", "Writer", "generate", "shifted"]
+__all__ = ["GRU", "Borrowed", "Embedding", "Projection", "Reader", "Writer", "generate", "shifted"]
 
 Choose = Callable[[Tensor], Tensor]
 """log-probabilities (B, V) -> tokens (B,)."""
@@ -46,6 +46,21 @@ class Embedding(Layer):
         return embedding(tokens.long(), self.weight)
 
 
+class Borrowed(nn.Module):
+    """An embedding that another network owns: used here, but listed, stored and moved there alone."""
+
+    def __init__(self, words: Embedding) -> None:
+        super().__init__()
+        self._words = [words]  # in a list, where torch does not look for modules
+
+    @property
+    def weight(self) -> Tensor:
+        return self._words[0].weight
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        return self._words[0](tokens)  # type: ignore[no-any-return]
+
+
 class Projection(Linear):
     """A linear map with LeCun-normal weights and no bias at first: a writer's logits, a reader's heads."""
 
@@ -58,11 +73,19 @@ class Projection(Linear):
 class GRU(nn.GRU, Layer):
     """torch's own GRU, (B, T, n_in) -> (B, T, n_out), with LeCun-normal kernels and recurrent kernels.
 
-    Each of the three gates has its own n_out rows in both kernels, so one law serves all. Biases start at 0.
+    Each of the three gates has its own n_out rows in both kernels, so one law serves all. Biases start at 0. It runs in
+    its weights' own type also under autocast, which would take cuDNN's recurrent nets to float16, whatever type it was
+    asked for: small gradients would be lost there.
     """
 
     def __init__(self, n_in: int, n_out: int) -> None:
         super().__init__(n_in, n_out, batch_first=True)
+
+    def forward(self, x: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:  # type: ignore[override]
+        with torch.autocast(x.device.type, enabled=False):
+            own = next(self.parameters()).dtype
+            states, last = super().forward(x.to(own), None if state is None else state.to(own))
+        return states, last
 
     def reset_parameters(self) -> None:
         """Nothing: torch calls this on construction, which here touches no random state."""
@@ -82,7 +105,7 @@ class Reader(nn.Module):
     A state knows only what came before, so padding on the right cannot reach it and no row has to be packed.
     """
 
-    def __init__(self, words: Embedding, n_hidden: int = 512) -> None:
+    def __init__(self, words: Embedding | Borrowed, n_hidden: int = 512) -> None:
         super().__init__()
         self.words = words
         self.gru = GRU(words.weight.shape[-1], n_hidden)
@@ -105,7 +128,7 @@ def shifted(tokens: Tensor) -> Tensor:
 class Writer(nn.Module):
     """z (B, J) and the words so far -> states (B, T, n_hidden); z stands beside every word, the first state is zero."""
 
-    def __init__(self, words: Embedding, n_latent: int, n_hidden: int = 512) -> None:
+    def __init__(self, words: Embedding | Borrowed, n_latent: int, n_hidden: int = 512) -> None:
         super().__init__()
         self.words = words
         self.gru = GRU(words.weight.shape[-1] + n_latent, n_hidden)

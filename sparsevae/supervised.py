@@ -2,32 +2,39 @@
 
 The one training loop takes rows. Here a row is [x | y]: x is scaled, y stands beside it as it is, and the encoder sees
 x alone. Rows without y are rows too: the story then tells of x only, which is what scores and codes need.
+
+Sentences come in several widths, and y stands behind their padding: a story that always has y counts its columns from
+the right.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Self, cast
 
 import numpy as np
 import torch
+from sklearn.base import ClassifierMixin
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_consistent_length, check_is_fitted
 from torch import Tensor, nn
 from torch.distributions import Distribution
 
 from sparsevae.draw import Draw
-from sparsevae.estimator import Array, SparseCoder, _inference
+from sparsevae.estimator import Array, SparseCoder, _inference, _put_back
 from sparsevae.families import Family, Likelihood
+from sparsevae.labels import Labels, read_labels
+from sparsevae.metrics.multilabel import cardinality, macro_f1, micro_f1
 from sparsevae.model import LatentModel, Site, Trace
 from sparsevae.objectives import Objective, kl, nll
 from sparsevae.parameters import parameters
 from sparsevae.priors import Prior
-from sparsevae.rows import Rows, fingerprint, place, stats
+from sparsevae.rows import Rows, fingerprint, parts, place
 from sparsevae.settings import Training
 from sparsevae.side_by_side import SideBySide
+from sparsevae.training import Watch
 
-__all__ = ["Discriminative", "Generative", "LabelledCoder", "Targets"]
+__all__ = ["Classifies", "Discriminative", "Generative", "LabelUnitCoder", "LabelledCoder", "Paired", "Targets"]
 
 Targets = Callable[[Distribution, Tensor], Distribution]  # from q(z|x) and a draw of it to the law of y
 
@@ -35,10 +42,13 @@ _NO_X = "this model predicts y from x and has no p(x|z)."
 
 
 class Paired:
-    """Rows [x | y]: two tables of the same rows, side by side."""
+    """Rows [x | y]: two tables of the same rows, side by side.
 
-    def __init__(self, x: Rows, y: Rows) -> None:
-        self.x, self.y = x, y
+    Where x has rows of several widths they are had so only if `narrow`: y then begins at another column in each.
+    """
+
+    def __init__(self, x: Rows, y: Rows, *, narrow: bool = False) -> None:
+        self.x, self.y, self.narrow = x, y, narrow
         self.static, self.device = x.static and y.static, x.device
 
     @property
@@ -47,6 +57,12 @@ class Paired:
 
     def take(self, index: Tensor) -> Tensor:
         return torch.cat([self.x.take(index), self.y.take(index)], -1)
+
+    def parts(self, items: Tensor, least: int) -> list[tuple[Rows, Tensor]]:
+        """Rows and positions in parts of one width each, as x has them."""
+        if not self.narrow:
+            return [(self, items)]
+        return [(Paired(x, self.y), own) for x, own in parts(self.x, items, least)]
 
 
 class ScaleFirst(nn.Module):
@@ -65,6 +81,10 @@ class Discriminative(LatentModel):
 
     Rows are (*members, B, D + L), the features and then the targets. Where `targets` is an exact law of y nothing has
     to be drawn: the mean stands in the place of the draw, and no bound can be made of the trace.
+
+    `at` is the column where targets begin. It is D, unless rows come in several widths: then it is -L, and every row
+    of the story has targets. An encoder that finds the end of x by itself, as a reader of sentences does, may still be
+    given rows with targets or without.
     """
 
     labelled: ClassVar[bool] = True
@@ -79,9 +99,15 @@ class Discriminative(LatentModel):
         n_features: int,
         targets: Targets,
         drawn: bool = True,
+        at: int | None = None,
     ) -> None:
         super().__init__(encoder, posterior, decoder, likelihood, prior)
         self.n_features, self.targets, self.drawn = n_features, targets, drawn
+        self.at = n_features if at is None else at
+
+    def split(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """x and y of rows [x | y]."""
+        return rows[..., : self.at], rows[..., self.at :]
 
     def encode(self, x: Tensor) -> Distribution:
         """q(z|x); targets beside x are not looked at."""
@@ -91,13 +117,13 @@ class Discriminative(LatentModel):
         raise ValueError(_NO_X)
 
     def forward(self, rows: Tensor, draw: Draw) -> Trace:
-        y = rows[..., self.n_features :]
+        x, y = self.split(rows)
         if not y.shape[-1]:
             raise ValueError(_NO_X)
-        q = self.encode(rows)
+        q = self.encode(x)
         z = draw(q) if self.drawn else q.mean
         hard = draw.hard and self.drawn
-        return Trace({"z": Site(q, self.prior(rows, self.encode), z)}, {"y": (self.targets(q, z), y)}, hard)
+        return Trace({"z": Site(q, self.prior(x, self.encode), z)}, {"y": (self.targets(q, z), y)}, hard)
 
 
 class Generative(Discriminative):
@@ -110,7 +136,7 @@ class Generative(Discriminative):
         return LatentModel.decode(self, z)
 
     def forward(self, rows: Tensor, draw: Draw) -> Trace:
-        x, y = rows[..., : self.n_features], rows[..., self.n_features :]
+        x, y = self.split(rows)
         q, p = self.encode(x), self.prior(x, self.encode)
         sites = [Site(a, b, draw(a)) for a, b in zip(_parts(q), _parts(p), strict=True)]
         observed = {"y": (self.targets(sites[0].q, sites[0].value), y)} if y.shape[-1] else {}
@@ -128,13 +154,11 @@ def _describes_x(est: LabelledCoder) -> bool:
 
 @parameters
 class LabelledCoder(SparseCoder):
-    """A coder whose units are labels. Learned: `n_labels_`, `label_names_`, and all that `SparseCoder` learns.
+    """A coder that learns from X and y. Learned: `n_labels_`, `label_names_`, and all that `SparseCoder` learns.
 
-    A subclass says how y is read (`_read_targets`) and builds the story (`_build`). What `n_components` is elsewhere y
-    says here, so the constructor has no such argument.
+    A subclass says how y is read (`_read_targets`) and builds the story (`_build`).
     """
 
-    n_components: ClassVar[int] = 1  # type: ignore[misc]  # a field no longer
     training: Annotated[
         Training | None, "Training settings; None means Training(validation_fraction=0.1, patience=5)."
     ] = None
@@ -167,7 +191,7 @@ class LabelledCoder(SparseCoder):
 
     # -- fit ----------------------------------------------------------------------------------------------------
 
-    def fit(self, X: Any, y: Any = None, *, label_names: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, *, watch: Watch | None = None, label_names: Any = None) -> Self:
         """Learn from X, as every coder takes it, and its targets y, (n, L), dense or CSR, or (n,).
 
         `label_names` are those of y's columns; by default a DataFrame's own.
@@ -180,7 +204,7 @@ class LabelledCoder(SparseCoder):
         self._accept(Y)
         self._tune(X, Y)
         self._begin(X, Y)
-        self._train(X, self._training(), self.schedules(), None, Y)
+        self._train(X, self._training(), self.schedules(), None, Y, watch)
         return self
 
     def partial_fit(self, X: Any, y: Any = None, classes: Any = None, *, label_names: Any = None) -> Self:
@@ -196,7 +220,7 @@ class LabelledCoder(SparseCoder):
         if fresh:
             self._begin(X, Y)
         else:
-            self._check_support(self.model_.likelihood, stats(place(X, torch.device("cpu"), resident=False)))
+            self.input_.check(self, X)
         self._train(X, *self._once_more(), getattr(self, "_moments", None), Y)
         return self
 
@@ -216,8 +240,10 @@ class LabelledCoder(SparseCoder):
         self.fingerprint_ = fingerprint(Paired(place(X, cpu, resident=False), place(Y, cpu, resident=False)))
 
     def _lay_out(self, X: Any, targets: Any) -> tuple[Rows, nn.Module]:
-        x, y = (place(part, self._device(), resident=True) for part in (X, targets))
-        return Paired(x, y), ScaleFirst(self.scaling_, self.n_features_in_)
+        x, prepare = super()._lay_out(X, None)
+        narrow = cast(Discriminative, self.model_).at < 0
+        rows = Paired(x, place(targets, x.device, resident=True), narrow=narrow)
+        return rows, ScaleFirst(prepare, self.input_.width)
 
     def objective(self) -> Objective:
         return Objective(nll, kl, weights=self.weights())
@@ -227,21 +253,13 @@ class LabelledCoder(SparseCoder):
     @_inference
     def _ask(self, X: Any, question: Callable[[Distribution], Tensor]) -> Array:
         """A question to the label part of q(z|x), row by row; (n, ...)."""
-        X = self._read(X, reset=False)
-        answers = [question(_parts(self.model_.encode(x))[0])[:n].cpu().numpy() for x, n in self._blocks(X)]
-        return np.concatenate(answers)
-
-    def _sparse(self) -> bool:
-        return True
-
-    def get_feature_names_out(self, input_features: Any = None) -> Array:
-        """Names of a code's columns: the labels, then free0, free1, ... where the code has free features."""
-        check_is_fitted(self)
-        free = self._n_features_out - self.n_labels_
-        return np.array([*self.label_names_, *(f"free{j}" for j in range(free))], dtype=object)
+        blocks, order = self._grouped(self._read(X, reset=False))
+        answers = [question(_parts(self.model_.encode(x))[0])[:n].cpu().numpy() for x, n in blocks]
+        found: Array = _put_back(np.concatenate(answers), order)
+        return found
 
     @available_if(_describes_x)
-    def inverse_transform(self, Z: Any) -> Array:
+    def inverse_transform(self, Z: Any) -> Any:
         """The mean of p(x|z) for every code, in X's own units; for models with a p(x|z)."""
         return super().inverse_transform(Z)
 
@@ -254,6 +272,10 @@ class LabelledCoder(SparseCoder):
     relaxed_objective = available_if(_describes_x)(SparseCoder.relaxed_objective)
     sample = available_if(_describes_x)(SparseCoder.sample)
     sample_like = available_if(_describes_x)(SparseCoder.sample_like)
+    draw_codes = available_if(_describes_x)(SparseCoder.draw_codes)
+    generate = available_if(_describes_x)(SparseCoder.generate)
+    reconstruct = available_if(_describes_x)(SparseCoder.reconstruct)
+    score_meaning = available_if(_describes_x)(SparseCoder.score_meaning)
 
     # -- save ---------------------------------------------------------------------------------------------------
 
@@ -274,3 +296,61 @@ class LabelledCoder(SparseCoder):
             array = isinstance(value, dict)
             setattr(self, name, np.array(value["values"], dtype=value["dtype"]) if array else value)
         return super()._restore(tensors, meta)
+
+
+@parameters
+class LabelUnitCoder(LabelledCoder):
+    """A coder whose units are labels: what `n_components` is elsewhere y says, so there is no such argument."""
+
+    n_components: ClassVar[int] = 1  # type: ignore[misc]  # a field no longer
+
+    def _sparse(self) -> bool:
+        return True
+
+    def get_feature_names_out(self, input_features: Any = None) -> Array:
+        """Names of a code's columns: the labels, then free0, free1, ... where the code has free features."""
+        check_is_fitted(self)
+        free = self._n_features_out - self.n_labels_
+        return np.array([*self.label_names_, *(f"free{j}" for j in range(free))], dtype=object)
+
+
+class Classifies(ClassifierMixin):
+    """What labelled coders share whose y is labels: one class a row, (n,), or any number of L, (n, L).
+
+    Learned: `classes_`; `single_`, whether y is one class a row; `sparse_`, whether it is CSR.
+    """
+
+    n_labels_: int
+    label_names_: list[str]
+
+    def _read_targets(self, y: Any, label_names: Any, classes: Any) -> Any:
+        known = None
+        if hasattr(self, "model_"):
+            known = Labels(self.classes_, self.single_, self.sparse_, self.label_names_)
+        found, Y = read_labels(y, known, label_names, classes)
+        self.classes_: Array = found.classes
+        self.single_: bool = found.single
+        self.sparse_: bool = found.sparse
+        self.label_names_ = found.names
+        self.n_labels_ = len(found.classes)
+        return Y
+
+    def _judge(self, P: Any, Y: Any) -> dict[str, Any]:
+        """Predictions, as `predict` gives them, beside targets that were read, (n, L)."""
+        if self.single_:
+            P = (P[:, None] == self.classes_).astype(np.uint8)
+        P, Y = (np.asarray(A.toarray() if hasattr(A, "toarray") else A) for A in (P, Y))
+        return {
+            "rows": len(Y),
+            "micro_f1": micro_f1(Y, P),
+            "macro_f1_mean": macro_f1(Y, P),
+            "macro_f1_harmonic": macro_f1(Y, P, definition="harmonic"),
+            "exact": float((P == Y).all(1).mean()),
+            "labels_true": cardinality(Y),
+            "labels_predicted": cardinality(P),
+        }
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_label = True
+        return tags

@@ -16,7 +16,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.distributions import Distribution, constraints
 from torch.nn.functional import linear
@@ -25,7 +25,7 @@ from sparsevae.families import Likelihood
 from sparsevae.networks import Linear
 from sparsevae.text import EOS, PAD
 
-__all__ = ["CHUNK", "EOS", "PAD", "TokenData", "Tokens", "check_sentences", "ends", "spoken"]
+__all__ = ["CHUNK", "EOS", "PAD", "TokenData", "Tokens", "Written", "check_sentences", "ends", "spoken"]
 
 CHUNK = 2048
 """Positions whose logits exist at once: 164 MB in float32 for 20,000 words, and two or three more tensors like them."""
@@ -178,14 +178,55 @@ class Tokens(Distribution):
         return torch.where(ended, self.token_log_prob(value).sum(-1), -torch.inf)
 
 
+class Written(Distribution):
+    """p(x|z), the law of any sentence given z: a writer is asked what it foretells before each of the sentence's words.
+
+    So nobody but this law has to know of teacher forcing. Rows may have fewer positions than `event_shape` says: a
+    sentence is the same with less padding.
+
+    Parameters
+    ----------
+    writer : nn.Module
+        (z, tokens (B, T)) -> states (B, T, H); the state at t has heard z and what stands before t.
+    projection : Linear
+        From states to logits.
+    z : Tensor (B, J)
+    positions : int
+        Most positions of a sentence, EOS included: what `event_shape` says.
+    chunk : int
+        As in `Tokens`.
+    """
+
+    arg_constraints: ClassVar = {}
+    support = Tokens.support
+
+    def __init__(self, writer: nn.Module, projection: Linear, z: Tensor, positions: int, chunk: int = CHUNK) -> None:
+        self.writer, self.projection, self.z, self.chunk = writer, projection, z, chunk
+        super().__init__(z.shape[:-1], torch.Size([positions]), validate_args=False)
+
+    def told(self, tokens: Tensor) -> Tokens:
+        """The law along one sentence, position by position, (B, T)."""
+        return Tokens(self.writer(self.z, tokens), self.projection.weight, self.projection.bias, self.chunk)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        """log p(x|z) of whole sentences, EOS counted, (B, T) -> (B,); -inf for a row that never ends."""
+        return self.told(value).log_prob(value)
+
+
 class TokenData(Likelihood):
-    """raw = a writer's states (..., T, H) -> Tokens. Holds the projection, which is one with the cross-entropy."""
+    """raw = a writer's states (..., T, H) -> Tokens; a writer and z -> Written.
+
+    Holds the projection, which is one with the cross-entropy. `positions` are the most that a sentence has.
+    """
 
     discrete: ClassVar[bool] = True
 
-    def __init__(self, projection: Linear, chunk: int = CHUNK) -> None:
+    def __init__(self, projection: Linear, chunk: int = CHUNK, positions: int = 0) -> None:
         super().__init__()
-        self.projection, self.chunk = projection, chunk
+        self.projection, self.chunk, self.positions = projection, chunk, positions
+
+    def given(self, decoder: nn.Module, z: Tensor) -> Distribution:
+        return Written(decoder, self.projection, z, self.positions, self.chunk)
 
     def width(self, n: int) -> int:
         """The states of n positions."""

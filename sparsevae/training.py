@@ -9,7 +9,7 @@ from __future__ import annotations
 import signal
 import threading
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -26,12 +26,15 @@ from sparsevae.progress import Progress
 from sparsevae.rows import Rows
 from sparsevae.schedules import Linear, Schedule
 from sparsevae.settings import Training
-from sparsevae.step import BLOCK, Run
+from sparsevae.step import BLOCK, Run, evaluating
 from sparsevae.threads import cuda_arithmetic, threads
 
-__all__ = ["DivergenceError", "SparsityWarning", "fit"]
+__all__ = ["DivergenceError", "SparsityWarning", "Watch", "fit"]
 
 _RETRIES = 5
+
+Watch = Callable[[Mapping[str, Any]], None]
+"""What is called with a report, a row of the history."""
 
 
 class DivergenceError(RuntimeError):
@@ -84,6 +87,7 @@ def fit(
     signature: dict[str, Any] | None = None,
     moments: Mapping[str, Tensor] | None = None,
     history: History | None = None,
+    watch: Watch | None = None,
 ) -> tuple[History, dict[str, Tensor]]:
     """Train `model` in place on `rows`: the only training loop in the library.
 
@@ -103,6 +107,8 @@ def fit(
         Adam's moments to start from, as an earlier call returned them.
     history : History
         Filled as the run goes on, so that the caller has it also after an interruption.
+    watch : callable
+        Called with every report, in evaluation mode: to look at the model on the way, not to change it.
 
     Returns
     -------
@@ -136,7 +142,7 @@ def fit(
             good = found[1] if found else run.state()
             if run.step < total and not run.stopped:
                 run.accelerate(progress.say)
-            _loop(run, good, held_out, folder, history, progress, stop)
+            _loop(run, good, held_out, folder, history, progress, stop, watch)
         finally:
             progress.close()
     if stop:
@@ -167,6 +173,7 @@ def _loop(
     history: History,
     progress: Progress,
     stop: list[int],
+    watch: Watch | None,
 ) -> None:
     training, total = run.training, run.total
     every = training.report_every or max(10, min(total // 100, 1000))
@@ -188,6 +195,9 @@ def _loop(
         history.append(row)
         if folder:
             folder.append(row)
+        if watch:
+            with evaluating(run.model):
+                watch(row)
         progress.update(run.step, {k: v for k, v in row.items() if k not in ("step", "epoch")})
         good = run.state()
         if training.patience is not None and run.waited >= training.patience:

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse
-from torch import Tensor
 
 from sparsevae.auditing import check_coder
 from sparsevae.estimator import SparseCoder
@@ -33,7 +32,7 @@ class Traversal(NamedTuple):
 
     units: Array  # (U,)
     values: Array  # (V,)
-    images: Array  # (U, V, D)
+    images: Array  # (U, V, D); of texts (U, V)
 
 
 class Edits(NamedTuple):
@@ -42,14 +41,14 @@ class Edits(NamedTuple):
     units: Array  # (E,), the largest change first
     changes: Array  # (E,), what is added to the unit
     codes: Array  # (E, J)
-    images: Array  # (E, D)
+    images: Any  # (E, D); of texts a list of E
 
 
 class Interpolation(NamedTuple):
     """A walk from one code to another; `labels` name the unit that was switched on the way to each frame."""
 
     codes: Array  # (F, J)
-    images: Array  # (F, D)
+    images: Any  # (F, D); of texts a list of F
     labels: tuple[str, ...]  # "start", "unit 3 on", "unit 7 off", or "" where values moved alone
 
 
@@ -67,7 +66,7 @@ def traverse(
 
     Parameters
     ----------
-    x : one row, (D,) or (1, D), in any form that `transform` takes.
+    x : one row, (D,) or (1, D), in any form that `transform` takes, or one text.
     units : those to change, (U,), or a mask, (J,); the item's active ones, largest first, when not given.
     values : what to set them to, (V,); -2 to 2 in steps of a half when not given, two standard deviations of a prior or
         slab N(0, 1). 0 is off where codes are sparse.
@@ -83,8 +82,9 @@ def traverse(
     """
     code = _code("traverse", est, x)
     which, at = _units(units, code), _values(values)
-    codes = set_units(code, which, at)
-    return Traversal(which, at, _decode(est, codes.reshape(-1, len(code))).reshape(len(which), len(at), -1))
+    decoded = _decode(est, set_units(code, which, at).reshape(-1, len(code)))
+    images = np.array(decoded, dtype=object if isinstance(decoded, list) else None)  # a list of texts
+    return Traversal(which, at, images.reshape(len(which), len(at), *images.shape[1:]))
 
 
 def edits(est: SparseCoder, a: Any, b: Any) -> Edits:
@@ -227,18 +227,16 @@ def _is_missing(label: Any) -> bool:
 def _code(caller: str, est: SparseCoder, x: Any) -> Array:
     """The code of one row, (J,)."""
     check_coder(caller, est)
-    if getattr(x, "ndim", 2) == 1:
-        x = x[None] if isinstance(x, Tensor) else np.asarray(x)[None]
-    Z: Any = est.transform(x)
+    Z: Any = est.transform(est.input_.alone(x))
     if Z.shape[0] != 1:
         raise ValueError(f"one row is needed here, got {Z.shape[0]}; pass X[0] or X[:1].")
     code: Array = np.asarray(Z.toarray() if hasattr(Z, "toarray") else Z)[0]
     return code
 
 
-def _decode(est: SparseCoder, codes: Array) -> Array:
-    """The mean of p(x|z) for every code, (N, J) -> (N, D); none for none."""
-    return est.inverse_transform(codes) if len(codes) else np.zeros((0, est.n_features_in_), np.float32)
+def _decode(est: SparseCoder, codes: Array) -> Any:
+    """The mean of p(x|z) for every code, (N, J) -> (N, D), or a list of N texts; none for none."""
+    return est.inverse_transform(codes) if len(codes) else est.input_.join([])
 
 
 def _units(units: Sequence[int] | None, code: Array) -> Array:

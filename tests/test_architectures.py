@@ -16,6 +16,7 @@ import sparsevae as sv
 from sparsevae.architectures import NETWORKS, Sizes, image_of
 from sparsevae.convolutions import BatchNorm, Convolution, TransposedConvolution
 from sparsevae.networks import Linear, initialise
+from sparsevae.recurrent import Embedding
 
 pytestmark = pytest.mark.filterwarnings("ignore::sparsevae.training.SparsityWarning")
 rng = np.random.default_rng(0)
@@ -23,7 +24,8 @@ rng = np.random.default_rng(0)
 
 def sizes(height: int, width: int, channels: int = 1, *, parts: int = 1, **more: Any) -> Sizes:
     n = height * width * channels
-    return Sizes(n, 10, 5, parts * n, **{"hidden": (12,), "image_shape": (height, width, channels)} | more)
+    usual = {"hidden": (12,), "image_shape": (height, width, channels), "words": Embedding(7, 3)}
+    return Sizes(n, 10, 5, parts * n, **usual | more)
 
 
 def pair(name: str, s: Sizes) -> tuple[nn.Module, nn.Module]:

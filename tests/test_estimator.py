@@ -749,3 +749,31 @@ def test_the_weights_of_a_users_network_are_kept() -> None:
         p.requires_grad_(False)
     second = make(encoder=body).fit(table())
     assert torch.equal(second.model_.encoder[0][0].weight, body[0].weight)
+
+
+# -- draws and means of the posterior, and a look on the way ---------------------------------------------------------
+
+
+@pytest.mark.parametrize("cls", [sv.VSC, sv.HSVAE, sv.VAE, sv.SDLGM])
+def test_draws_of_a_row_depend_on_seed_and_row_alone_and_average_to_the_mean(cls: Any) -> None:
+    rows = sv.data.load("digits").X[:40]
+    est = cls(5, training=sv.Training(steps=30, verbose=0)).fit(rows)
+    draws = est.draw_codes(rows, 400)
+    assert draws.shape == (400, 40, 5)
+    assert np.array_equal(est.draw_codes(rows[7:8], 400)[:, 0], draws[:, 7])
+    assert not np.array_equal(est.draw_codes(rows, 1, seed=1), draws[:1])
+    means = est.posterior_means(rows)
+    mean, error = means.get("gated", means["slab"]), draws.std(0) / 20
+    assert (np.abs(draws.mean(0) - mean) <= 5 * error + 1e-6).all()
+    assert set(means) == ({"slab", "gated"} if cls in (sv.VSC, sv.HSVAE) else {"slab"})
+
+
+def test_a_fit_can_be_watched_and_watching_changes_nothing() -> None:
+    rows = sv.data.load("digits").X
+    seen: list[tuple[int, float]] = []
+    est, plain = (sv.VSC(5, training=sv.Training(steps=40, report_every=10, verbose=0)) for _ in range(2))
+    est.fit(rows, watch=lambda row: seen.append((row["step"], est.score(rows[:50]))))
+    assert [step for step, _ in seen] == [10, 20, 30, 40]
+    assert seen[-1][1] == est.score(rows[:50]) > seen[0][1]
+    for a, b in zip(est.model_.parameters(), plain.fit(rows).model_.parameters(), strict=True):
+        assert torch.equal(a, b)

@@ -22,12 +22,14 @@ from sparsevae.families import LaplaceData
 from sparsevae.model import LatentModel, Trace
 from sparsevae.models import REGISTRY
 from sparsevae.parameters import documented
+from sparsevae.texts import Text
 
 pytestmark = pytest.mark.filterwarnings("ignore::sparsevae.training.SparsityWarning")
 N, D = 40, 16
 _rng = np.random.default_rng(0)
 X = (_rng.normal(size=(N, 3)) @ _rng.normal(size=(3, D)) + 0.3 * _rng.normal(size=(N, D))).astype(np.float32)
 GREY = _rng.random((N, D)).astype(np.float32)
+TEXTS = ["a red cat", "the blue dog sees a red cat", "the cat sleeps", "a dog"] * 10
 
 
 def make(cls: type[SparseCoder], *, training: dict[str, Any] | None = None, **changes: Any) -> Any:
@@ -313,6 +315,7 @@ EFFECTS: dict[str, tuple[dict[str, Any], Any]] = {
     "scale": ({}, "none"),
     "encoder": ({}, Shifted(D)),
     "decoder": ({}, Shifted(4)),
+    "text": ({}, Text(embedding=5)),  # of texts
     "training": ({}, sv.Training(steps=9, batch_size=16, learning_rate=1e-2, verbose=0)),
     "noise": ({}, False),
     "beta": ({}, 2.5),
@@ -325,9 +328,14 @@ EFFECTS: dict[str, tuple[dict[str, Any], Any]] = {
     "kl_weight": ({}, 0.3),
     "mmd_weight": ({}, 3.0),
     "alpha": ({}, 0.4),
-    "gate": ({}, "straight-through-concrete"),
-    "sharpness": ({}, (20.0, 30.0)),
+    "gate": ({}, "straight-through"),
+    "sharpness": ({"gate": "sigmoid"}, (20.0, 30.0)),
     "temperature": ({"gate": "straight-through-concrete"}, 2.0),
+    "spike_scale": ({}, 0.05),
+    "kl_z": ({}, 0.3),
+    "kl_gamma": ({}, 0.3),
+    "n_gamma": ({}, 2),
+    "n_z": ({}, 2),
     "pseudo_inputs": ({}, 3),
     "selection": ({}, "authors"),
     "sparsity": ({}, 0.1),
@@ -419,6 +427,9 @@ def test_every_parameter_of_every_model_changes_the_result(model: str, name: str
     base = {k: v for k, v in base.items() if k in {p.name for p in documented(cls)}}
     if name == "training":
         assert not same(outcome(make(cls).set_params(training=value).fit(X)), fitted(cls))
+        return
+    if name == "text":
+        assert not same(fitted(cls, TEXTS, text=value), fitted(cls, TEXTS))
         return
     assert not same(fitted(cls, **base | {name: value}), fitted(cls, **base))
 

@@ -353,3 +353,14 @@ def test_a_few_sentences_can_be_learned_by_heart() -> None:
     assert loss.item() < 0.1
     with torch.no_grad():
         assert torch.equal(generate(writer, projection, head(reader(SENTENCES)), 5, "beam"), SENTENCES)
+
+
+def test_a_gru_keeps_its_own_precision_under_autocast() -> None:
+    gru = GRU(3, 4)
+    initialise(gru, torch.Generator().manual_seed(0))
+    x = torch.randn(2, 5, 3, generator=torch.Generator().manual_seed(1))
+    with torch.autocast("cpu", torch.bfloat16):
+        states, last = gru(x)
+    plain, _ = gru(x)
+    assert states.dtype == last.dtype == torch.float32
+    assert torch.equal(states, plain)

@@ -81,6 +81,8 @@ DISCRETE: dict[str, Any] = {
     "learned temperatures": lambda t: sv.SDLGM(8, cap=3, gradient="paper", tau="learned", tau_z="learned", training=t),
     "counts": lambda t: sv.SDLGM(8, cap=3, shared_layers=1, training=t),
     "distinct": lambda t: sv.SDLGM(8, cap=3, features="distinct", training=t),
+    "counts, learned": lambda t: sv.SDLGM(8, cap=3, learned_prior=True, training=t),
+    "distinct, learned": lambda t: sv.SDLGM(8, cap=3, features="distinct", learned_prior=True, training=t),
     "bits": lambda t: sv.DiscreteVAE(8, gradient="muprop", learned_prior=True, training=t),
     "one-hots": lambda t: sv.DiscreteVAE(8, categories=4, gradient="disarm", learned_prior=True, training=t),
 }

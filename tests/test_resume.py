@@ -134,7 +134,7 @@ def train(task: dict[str, Any]) -> None:
     sabotage(task.get("kill", {}), task.get("nan", False))
     est = estimator(folder / "run", resume=task.get("resume", False), **task.get("changes", {}))
     est.set_params(**task.get("model", {}))
-    est.fit(data() if est.network == "dense" else pictures())
+    est.fit(data() if est.network == "auto" else pictures())
     est.save(folder / "model")
     (folder / "facts.json").write_text(json.dumps({"steps": est.n_steps_, "history": list(est.history_)}))
 
@@ -379,7 +379,7 @@ def test_a_folder_that_holds_a_run_is_not_overwritten(half_run: Path) -> None:
         ({"training": {"schedules": {"kl_z": sv.Constant(1.0)}}}, "schedules: None then"),
         ({"alpha": 0.2}, r"alpha: 0\.3 then, 0\.2 now"),
         ({"hidden": (9,)}, "hidden: "),
-        ({"network": "conv"}, "network: 'dense' then, 'conv' now"),
+        ({"network": "conv"}, "network: 'auto' then, 'conv' now"),
         ({"image_shape": (3, 3)}, "image_shape: None then"),
         ({"n_components": 6}, "n_components: 5 then, 6 now"),
         ({"encoder": None}, r"encoder: 'Sequential\([^']*' then, 'None' now"),

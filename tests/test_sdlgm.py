@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -226,6 +227,14 @@ def test_a_learned_prior_fits_the_codes() -> None:
     assert learned.score(BITS) > fixed.score(BITS)
     assert learned.model_.prior.logits.std() > 0.03
     assert fixed.model_.prior.logits.std() == 0
+
+
+@pytest.mark.parametrize("features", ["counts", "distinct"])
+def test_a_learned_prior_of_capped_codes_fits_them_too(features: str, tmp_path: Path) -> None:
+    fixed, learned = (fitted(features=features, learned_prior=own, steps=600) for own in (False, True))
+    assert learned.score(BITS) > fixed.score(BITS)
+    learned.save(tmp_path / "model")
+    assert sv.load(tmp_path / "model").score(BITS) == learned.score(BITS)
 
 
 def test_groups_must_fill_the_code() -> None:

@@ -605,7 +605,7 @@ def test_without_settings_training_stops_early() -> None:
 
 
 def test_models_of_labels_have_a_registry_of_their_own() -> None:
-    assert set(SUPERVISED) == {"SDLGMClassifier", "SDLGMCounter"}
+    assert set(SUPERVISED) == {"CodeClassifier", "SDLGMClassifier", "SDLGMCounter"}
     assert not set(SUPERVISED) & set(REGISTRY)
     assert set(known()) == set(SUPERVISED) | set(REGISTRY)
     for name, cls in SUPERVISED.items():

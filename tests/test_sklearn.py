@@ -26,7 +26,7 @@ from sparsevae.models import REGISTRY, known
 pytestmark = pytest.mark.filterwarnings("ignore::sparsevae.training.SparsityWarning")
 MODELS = list(REGISTRY.values())
 EVERY = list(known().values())  # with those that learn from labels, whose checks are in their own files
-SPARSE = (sv.VSC, sv.SDLGM, sv.DiscreteVAE)  # whose codes are CSR matrices
+SPARSE = (sv.VSC, sv.HSVAE, sv.SDLGM, sv.DiscreteVAE)  # whose codes are CSR matrices
 
 
 def small(cls: type[sv.SparseCoder], **changes: Any) -> Any:
@@ -54,6 +54,7 @@ def digits() -> tuple[np.ndarray, np.ndarray]:
         small(sv.PseudoVSC, selection="authors", pseudo_inputs=1),
         small(sv.BetaTCVAE, estimator="weighted"),
         small(sv.CapacityVAE, ramp=3),
+        small(sv.HSVAE, spike_scale=0.05, n_gamma=2, n_z=2),
     ]
 )
 def test_scikit_learn_s_own_checks(estimator: Any, check: Any) -> None:
@@ -130,7 +131,8 @@ def test_in_a_pipeline_with_a_classifier(cls: Any, digits: Any) -> None:
     X, y = digits
     rows = 32 if cls in (sv.MAT, sv.BetaTCVAE) else 128  # these compare every row with every other
     training = sv.Training(steps=400, batch_size=rows, learning_rate=1e-2, kl_warmup=0.9, verbose=0)
-    more = {"alpha": 0.3} if issubclass(cls, sv.VSC) else {"mmd_weight": 1.0} if cls is sv.MAT else {}
+    own = {sv.MAT: {"mmd_weight": 1.0}, sv.HSVAE: {"alpha": 0.5}}
+    more = {"alpha": 0.3} if issubclass(cls, sv.VSC) else own.get(cls, {})
     pipe = make_pipeline(cls(24, hidden=(64,), training=training, **more), LogisticRegression(max_iter=2000))
     assert pipe.fit(X[:300], y[:300]).score(X[300:], y[300:]) > 0.5  # chance is 0.1
     assert pipe[:-1].get_feature_names_out()[0] == f"{cls.__name__.lower()}0"

@@ -3,7 +3,9 @@
 from sparsevae.estimator import SparseCoder
 from sparsevae.models.beta_tcvae import BetaTCVAE
 from sparsevae.models.capacity_vae import CapacityVAE
+from sparsevae.models.code_classifier import CodeClassifier
 from sparsevae.models.discrete_vae import DiscreteVAE
+from sparsevae.models.hsvae import HSVAE
 from sparsevae.models.mat import MAT
 from sparsevae.models.pseudo_vsc import PseudoVSC
 from sparsevae.models.sdlgm import SDLGM
@@ -14,6 +16,7 @@ from sparsevae.models.vsc import VSC
 from sparsevae.supervised import LabelledCoder
 
 __all__ = [
+    "HSVAE",
     "MAT",
     "REGISTRY",
     "SDLGM",
@@ -23,6 +26,7 @@ __all__ = [
     "BetaTCVAE",
     "BetaVAE",
     "CapacityVAE",
+    "CodeClassifier",
     "DiscreteVAE",
     "PseudoVSC",
     "SDLGMClassifier",

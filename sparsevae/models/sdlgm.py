@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import torch
 from sklearn.utils.validation import check_is_fitted
@@ -97,6 +97,7 @@ class SDLGM(SparseCoder):
         64,
     )
     shared_layers: Annotated[int, "Hidden layers of the encoder that the gate net starts from."] = 0
+    learned_prior: Annotated[bool, "Learn how likely the prior finds each feature; it starts from alpha."] = False
     binary: Annotated[bool, "Let the decoder see which features are there, not how often: codes of 0 and 1."] = False
 
     def check(self) -> None:
@@ -112,7 +113,8 @@ class SDLGM(SparseCoder):
         check_number("shared_layers", self.shared_layers, depth, lambda k: 0 <= k <= len(self.hidden), whole=True)
         if self.shared_layers and (self.network not in ("auto", "dense") or self.encoder is not None):
             raise ValueError("shared_layers is for network='dense': other encoders share all of theirs with the gate.")
-        check_flag("binary", self.binary)
+        for name in ("binary", "learned_prior"):
+            check_flag(name, getattr(self, name))
         self._check_temperatures()
         able = [name for name, kind in ESTIMATORS.items() if "capped" in kind.kinds]
         if self.features == "distinct" and self._gradient() not in able:
@@ -169,8 +171,9 @@ class SDLGM(SparseCoder):
     def prior(self) -> Prior:
         n, cap, alpha = int(self.n_components), int(self.cap), float(self.alpha)
         if self.features == "distinct":
-            return FixedCapped(n, cap, alpha * min(cap, n) / n)
-        return FixedCounts(n, cap, alpha, "paper" if self.kl == "paper" else "tight")
+            return FixedCapped(n, cap, alpha * min(cap, n) / n, learned=bool(self.learned_prior))
+        law: Literal["tight", "paper"] = "paper" if self.kl == "paper" else "tight"
+        return FixedCounts(n, cap, alpha, law, learned=bool(self.learned_prior))
 
     def schedules(self) -> dict[str, Schedule]:
         knobs = {"tau": self.tau, "tau_z": self.tau_z}

@@ -8,24 +8,20 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 import scipy.sparse
 import torch
-from sklearn.base import ClassifierMixin, clone
+from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 from torch import nn
 from torch.nn.functional import logsigmoid
 
-from sparsevae import families
-from sparsevae.architectures import Sizes, image_of
 from sparsevae.estimator import Array
 from sparsevae.label_laws import LABEL_LAWS, log_odds
-from sparsevae.labels import Labels, read_labels
-from sparsevae.metrics.multilabel import cardinality, macro_f1, micro_f1
 from sparsevae.model import LatentModel
 from sparsevae.models.sdlgm import SDLGM
 from sparsevae.parameters import check_choice, check_number, parameters
 from sparsevae.schedules import Schedule
 from sparsevae.side_by_side import SideBySideNetworks, SideBySidePosterior, SideBySidePrior
 from sparsevae.splits import MultiLabelKFold
-from sparsevae.supervised import Discriminative, Generative, LabelledCoder
+from sparsevae.supervised import Classifies, Discriminative, Generative, LabelUnitCoder
 from sparsevae.thresholds import best_threshold, cut
 
 __all__ = ["SDLGMClassifier"]
@@ -35,7 +31,7 @@ VARIANTS = ("dis", "gen", "con")
 
 
 @parameters
-class SDLGMClassifier(ClassifierMixin, LabelledCoder):
+class SDLGMClassifier(Classifies, LabelUnitCoder):
     r"""Multi-label classifier: the code is a set of labels, of which at most `cap` are on.
 
     .. math:: \mathcal L = -\log p(y | q(z|x)) + w_{KL}\, KL(q(z|x) \,\|\, p(z)) \; [\,- w_x\, E_q \log p(x|z)\,]
@@ -110,8 +106,9 @@ class SDLGMClassifier(ClassifierMixin, LabelledCoder):
     )
     shared_layers: Annotated[int, "Hidden layers of the encoder that the gate net starts from."] = 0
 
+    text: ClassVar[None] = None  # type: ignore[misc]  # thresholds are tuned on rows of numbers: a field no longer
     learned: ClassVar[tuple[str, ...]] = (
-        *LabelledCoder.learned,
+        *LabelUnitCoder.learned,
         *("classes_", "single_", "sparse_", "cap_", "max_labels_", "threshold_"),
     )
 
@@ -176,15 +173,10 @@ class SDLGMClassifier(ClassifierMixin, LabelledCoder):
 
     def _build(self, n_features: int, weights: torch.Generator) -> LatentModel:
         parts = self._recipes()
-        likelihood = families.likelihood(self.likelihood_, variance_floor=self.variance_floor, variance=self.variance)
+        likelihood = self._likelihood(weights)
         n, posteriors = [part.n_components for part in parts], [part.posterior() for part in parts]
-        hidden, raw_x = tuple(int(h) for h in self.hidden), likelihood.width(n_features)
-        sizes = [
-            Sizes(n_features, q.width(m), sum(n), raw_x, hidden, self.image_shape)
-            for q, m in zip(posteriors, n, strict=True)
-        ]
-        if self.image_shape is not None:
-            image_of(sizes[0])  # refuses a shape that does not hold a row
+        raw_x = likelihood.width(n_features)
+        sizes = [self._sizes(n_features, q.width(m), sum(n), raw_x) for q, m in zip(posteriors, n, strict=True)]
         encoders = [p._network("encoder", self.encoder, s, weights) for p, s in zip(parts, sizes, strict=True)]
         priors = [part.prior() for part in parts]
         decoder: nn.Module = nn.Identity()
@@ -203,18 +195,6 @@ class SDLGMClassifier(ClassifierMixin, LabelledCoder):
         )
 
     # -- labels -------------------------------------------------------------------------------------------------
-
-    def _read_targets(self, y: Any, label_names: Any, classes: Any) -> Any:
-        known = None
-        if hasattr(self, "model_"):
-            known = Labels(self.classes_, self.single_, self.sparse_, self.label_names_)
-        found, Y = read_labels(y, known, label_names, classes)
-        self.classes_: Array = found.classes
-        self.single_: bool = found.single
-        self.sparse_: bool = found.sparse
-        self.label_names_: list[str] = found.names
-        self.n_labels_ = len(found.classes)
-        return Y
 
     def _accept(self, Y: Any) -> None:
         counts = np.asarray(Y.sum(1)).ravel()
@@ -264,21 +244,4 @@ class SDLGMClassifier(ClassifierMixin, LabelledCoder):
         if y is None:
             return super().evaluate(X, caps=caps)
         P, Y = self.predict(X), self._targets(self._read(X, reset=False), y)
-        if self.single_:
-            P = (P[:, None] == self.classes_).astype(np.uint8)
-        P, Y = (np.asarray(A.toarray() if hasattr(A, "toarray") else A) for A in (P, Y))
-        return {
-            "rows": len(Y),
-            "micro_f1": micro_f1(Y, P),
-            "macro_f1_mean": macro_f1(Y, P),
-            "macro_f1_harmonic": macro_f1(Y, P, definition="harmonic"),
-            "exact": float((P == Y).all(1).mean()),
-            "labels_true": cardinality(Y),
-            "labels_predicted": cardinality(P),
-            "threshold": self.threshold_,
-        }
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.classifier_tags.multi_label = True
-        return tags
+        return {**self._judge(P, Y), "threshold": self.threshold_}

@@ -13,7 +13,6 @@ from sklearn.base import RegressorMixin
 from torch import Tensor, nn
 from torch.distributions import Distribution
 
-from sparsevae import families
 from sparsevae.architectures import Sizes, image_of
 from sparsevae.counts import Counts
 from sparsevae.estimator import Array, _inference
@@ -21,7 +20,7 @@ from sparsevae.labels import check_names, plain
 from sparsevae.model import LatentModel
 from sparsevae.models.sdlgm import SDLGM
 from sparsevae.parameters import check_number, parameters
-from sparsevae.supervised import Discriminative, LabelledCoder
+from sparsevae.supervised import Discriminative, LabelUnitCoder
 
 __all__ = ["SDLGMCounter"]
 
@@ -59,7 +58,7 @@ def _itself(q: Distribution, z: Tensor) -> Distribution:
 
 
 @parameters
-class SDLGMCounter(RegressorMixin, LabelledCoder):
+class SDLGMCounter(RegressorMixin, LabelUnitCoder):
     r"""Counts of K things in a row: the code is the vector of counts, of which `cap` are the most in all.
 
     .. math:: \mathcal L = -\log \mathrm{Multinomial}(y; L_0, \lambda\pi(x)) + w_{KL}\, KL(q(z|x) \,\|\, p(z))
@@ -102,6 +101,7 @@ class SDLGMCounter(RegressorMixin, LabelledCoder):
     variance_floor: ClassVar[float] = 1.0  # type: ignore[misc]
     variance: ClassVar[float] = 1.0  # type: ignore[misc]
     decoder: ClassVar[None] = None  # type: ignore[misc]
+    text: ClassVar[None] = None  # type: ignore[misc]
     target: ClassVar[str] = "counts"
 
     cap: Annotated[int | None, "L0: most things in all; None: `columns`, or the largest total of a row."] = None
@@ -114,7 +114,7 @@ class SDLGMCounter(RegressorMixin, LabelledCoder):
     )
     shared_layers: Annotated[int, "Hidden layers of the encoder that the gate net starts from."] = 0
 
-    learned: ClassVar[tuple[str, ...]] = (*LabelledCoder.learned, "cap_", "mean_")
+    learned: ClassVar[tuple[str, ...]] = (*LabelUnitCoder.learned, "cap_", "mean_")
 
     def check(self) -> None:
         super().check()
@@ -139,15 +139,12 @@ class SDLGMCounter(RegressorMixin, LabelledCoder):
     def _build(self, n_features: int, weights: torch.Generator) -> LatentModel:
         recipe, n = self._recipe(self.n_labels_, self.cap_), self.n_labels_
         posterior = recipe.posterior()
-        sizes = Sizes(n_features, posterior.width(n), n, 0, tuple(int(h) for h in self.hidden), self.image_shape)
-        if self.image_shape is not None:
-            image_of(sizes)  # refuses a shape that does not hold a row
+        sizes = self._sizes(n_features, posterior.width(n), n, 0)
         if self.columns:
             encoder: nn.Module = self._strips(recipe, sizes, weights)
         else:
             encoder = recipe._network("encoder", self.encoder, sizes, weights)
-        likelihood = families.likelihood(self.likelihood_, variance_floor=self.variance_floor, variance=self.variance)
-        parts = encoder, posterior, nn.Identity(), likelihood, recipe.prior()
+        parts = encoder, posterior, nn.Identity(), self._likelihood(weights), recipe.prior()
         return Discriminative(*parts, n_features, _itself, drawn=False)
 
     def _strips(self, recipe: SDLGM, sizes: Sizes, weights: torch.Generator) -> Strips:

@@ -11,11 +11,42 @@ from sparsevae.parameters import check_choice, check_number, parameters
 from sparsevae.priors import FixedSpikeSlab, Prior
 from sparsevae.schedules import Linear, Schedule
 
-__all__ = ["VSC"]
+__all__ = ["VSC", "GatedCoder"]
 
 
 @parameters
-class VSC(SparseCoder):
+class GatedCoder(SparseCoder):
+    """What models with gates of a spike-and-slab share: how a gradient passes them in training."""
+
+    gate: Annotated[
+        str,
+        "How gradients pass the gates: sigmoid (VSC's paper), or an estimator of `gradients`: "
+        "straight-through-concrete, rloo and more.",
+    ] = "sigmoid"
+    sharpness: Annotated[tuple[float, float], "Sharpness of the sigmoid gate, first and last."] = (50.0, 200.0)
+    temperature: Annotated[float, "Temperature of the concrete gates."] = 0.5
+
+    def check(self) -> None:
+        super().check()
+        check_choice("gate", self.gate, GATES)
+        if not (isinstance(self.sharpness, (tuple, list)) and len(self.sharpness) == 2):
+            raise ValueError(f"sharpness must be two numbers above 0, first and last; got {self.sharpness!r}.")
+        for sharpness in self.sharpness:
+            check_number("sharpness", sharpness, "two numbers above 0, first and last", lambda c: c > 0)
+        check_number("temperature", self.temperature, "a number above 0", lambda t: t > 0)
+
+    def _gate(self) -> Estimator:
+        first: dict[str, Any] = {"sharpness": self.sharpness[0], "temperature": self.temperature}
+        kind = GATES[self.gate]
+        return kind(**{k: float(first[k]) for k in kind.knobs if k in first})
+
+    def schedules(self) -> dict[str, Schedule]:
+        courses: dict[str, Schedule] = {"sharpness": Linear(*self.sharpness), "slope": Linear(1.0, 5.0)}
+        return {k: courses[k] for k in GATES[self.gate].knobs if k in courses}
+
+
+@parameters
+class VSC(GatedCoder):
     r"""Variational Sparse Coding: most units of a code are exactly zero.
 
     .. math:: \mathcal L = -E_{q} \log p(x|z)
@@ -46,39 +77,18 @@ class VSC(SparseCoder):
     """
 
     alpha: Annotated[float, "Prior probability that a unit is on, in (0, 1]."] = 0.1
-    gate: Annotated[
-        str,
-        "How gradients pass the gates: sigmoid (the paper's), or an estimator of `gradients`: "
-        "straight-through-concrete, rloo and more.",
-    ] = "sigmoid"
-    sharpness: Annotated[tuple[float, float], "Sharpness of the sigmoid gate, first and last."] = (50.0, 200.0)
-    temperature: Annotated[float, "Temperature of the concrete gates."] = 0.5
 
     def check(self) -> None:
         super().check()
         check_number("alpha", self.alpha, "a number in (0, 1], the prior P(unit on)", lambda a: 0 < a <= 1)
-        check_choice("gate", self.gate, GATES)
-        if not (isinstance(self.sharpness, (tuple, list)) and len(self.sharpness) == 2):
-            raise ValueError(f"sharpness must be two numbers above 0, first and last; got {self.sharpness!r}.")
-        for sharpness in self.sharpness:
-            check_number("sharpness", sharpness, "two numbers above 0, first and last", lambda c: c > 0)
-        check_number("temperature", self.temperature, "a number above 0", lambda t: t > 0)
 
     def posterior(self) -> Family:
         if self.alpha == 1:
             return SlabPosterior()
         return SpikeSlabPosterior(self._gate())
 
-    def _gate(self) -> Estimator:
-        first: dict[str, Any] = {"sharpness": self.sharpness[0], "temperature": self.temperature}
-        kind = GATES[self.gate]
-        return kind(**{k: float(first[k]) for k in kind.knobs if k in first})
-
     def prior(self) -> Prior:
         return FixedSpikeSlab(int(self.n_components), self.alpha)
 
     def schedules(self) -> dict[str, Schedule]:
-        if self.alpha == 1:
-            return {}
-        courses: dict[str, Schedule] = {"sharpness": Linear(*self.sharpness), "slope": Linear(1.0, 5.0)}
-        return {k: courses[k] for k in GATES[self.gate].knobs if k in courses}
+        return {} if self.alpha == 1 else super().schedules()

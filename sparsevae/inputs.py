@@ -1,0 +1,315 @@
+"""What X is: how it is read, laid out, described and given back. Here rows of numbers; `texts` has texts.
+
+An estimator asks its `Input` whatever depends on the kind of data, so that nothing else has to know of kinds.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+import scipy.sparse
+import torch
+from sklearn.utils.validation import validate_data
+from torch import Tensor, nn
+
+from sparsevae import families
+from sparsevae import scaling as scalings
+from sparsevae.draw import Draw
+from sparsevae.model import LatentModel
+from sparsevae.recurrent import Embedding
+from sparsevae.rows import Rows, Stats, place, stats
+from sparsevae.step import BLOCK
+from sparsevae.threads import threads
+
+if TYPE_CHECKING:
+    from sparsevae.estimator import SparseCoder
+
+__all__ = ["Arrays", "Input"]
+
+Array = np.ndarray[Any, Any]
+
+
+class Input:
+    """One kind of data, as a fitted estimator knows it.
+
+    Attributes
+    ----------
+    width : int
+        Columns of a row that was read.
+    law : str
+        The likelihood's name.
+    prepare : nn.Module
+        From rows that were read to what the networks see.
+    column : str or None
+        The column of a table that holds X, where it is but one.
+    together : int
+        Rows that are encoded and scored at once, always: matrix products round differently for other shapes.
+    """
+
+    width: int
+    law: str
+    prepare: nn.Module
+    column: str | None = None
+    together: ClassVar[int] = BLOCK
+
+    def about(self) -> dict[str, int]:
+        """How large a row is, in words."""
+        raise NotImplementedError
+
+    def read(self, est: SparseCoder, X: Any, *, reset: bool) -> Any:
+        """Whatever the user has -> checked rows, (n, width); `reset` learns what they are like."""
+        raise NotImplementedError
+
+    def alone(self, x: Any) -> Any:
+        """One row, such as X[0], as rows that can be read."""
+        raise NotImplementedError
+
+    def start(self, est: SparseCoder, X: Any) -> None:
+        """Settle, by the rows that training will see, what is left to settle; refuse those that cannot be learned."""
+        raise NotImplementedError
+
+    def check(self, est: SparseCoder, X: Any) -> None:
+        """Refuse more rows for a model that is there, where its likelihood does not describe them."""
+        raise NotImplementedError
+
+    def likelihood(self, est: SparseCoder) -> families.Likelihood:
+        """The family of p(x|z)."""
+        raise NotImplementedError
+
+    def embedding(self) -> Embedding | None:
+        """A vector for every word, for networks of texts."""
+        return None
+
+    def lay_out(self, X: Any, device: torch.device) -> Rows:
+        """Rows as training takes them."""
+        return place(X, device, resident=True)
+
+    def arrange(self, X: Any) -> tuple[list[Any], Array | None]:
+        """Rows in groups that are best encoded together, and the order that takes all of them back to X's."""
+        return [X], None
+
+    def log_det(self, likelihood: families.Likelihood) -> float:
+        """What a score in the networks' units lacks to one in X's own."""
+        return 0.0
+
+    def meaning(self, likelihood: families.Likelihood, blocks: Iterable[Tensor]) -> str:
+        """What a score is, as `SparseCoder.score_meaning` says it."""
+        return "bound"
+
+    def tell(self, model: LatentModel, z: Tensor, n: int, draw: Draw | None = None) -> Any:
+        """The first n codes of z (B, J) in X's own form: the likeliest x, or one drawn from p(x|z)."""
+        raise NotImplementedError
+
+    def join(self, told: Sequence[Any]) -> Any:
+        """What `tell` gave, one after the other; of nothing, no rows."""
+        raise NotImplementedError
+
+    def costs(self, model: LatentModel, x: Tensor, z: Tensor, codes: Sequence[Tensor]) -> Tensor:
+        """What a draw z and codes (all units, then fewer) keep of rows x, in numbers to be summed: (numbers, B)."""
+        raise NotImplementedError
+
+    def verdict(self, costs: Array, rows: int, score: float, caps: Sequence[int]) -> dict[str, Any]:
+        """What to say of all rows, from the sums of `costs` and the mean score."""
+        raise NotImplementedError
+
+    def signature(self) -> dict[str, Any]:
+        """What a run is a function of, as far as the data settled it."""
+        raise NotImplementedError
+
+    def stored(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """Tensors and plain values to store."""
+        raise NotImplementedError
+
+
+class Arrays(Input):
+    """Rows of numbers, scaled, under a likelihood that fits them. Learned: `scaling`."""
+
+    scaling: scalings.Scaling
+
+    @property
+    def prepare(self) -> nn.Module:  # type: ignore[override]
+        return self.scaling
+
+    def about(self) -> dict[str, int]:
+        return {"features": self.width}
+
+    # -- reading ------------------------------------------------------------------------------------------------
+
+    def read(self, est: SparseCoder, X: Any, *, reset: bool) -> Any:
+        """A 2-d array (maybe a memory map) or CSR matrix, in its own dtype."""
+        if reset and est.network == "gru":
+            raise ValueError(
+                "network='gru' reads texts, and X holds none: use network='auto', 'dense' or 'conv', or pass a list "
+                "of str."
+            )
+        if isinstance(X, (list, tuple)) and not X:
+            raise ValueError("X is empty: 0 samples. Pass rows of numbers, (n, features), or a list of texts.")
+        if isinstance(X, (str, Path)):
+            from sparsevae.data import read_array
+
+            X = read_array(X).X
+        if isinstance(X, Tensor):
+            X = X.detach().cpu()
+            X = (X.float() if X.dtype == torch.bfloat16 else X).numpy()
+        X = validate_data(
+            est, X, reset=reset, accept_sparse="csr", ensure_min_samples=2 if reset else 1, ensure_all_finite=False
+        )
+        if X.dtype.kind not in "biuf":
+            raise ValueError(f"X must hold numbers, got values of type {X.dtype}; convert them.")
+        values: Any = getattr(X, "data", X) if scipy.sparse.issparse(X) else X
+        low, high = float(values.min(initial=0)), float(values.max(initial=0))
+        _check_finite(type(est).__name__, low, high)
+        if reset:
+            self.width = X.shape[1]
+        elif 0 < high <= 1 and self._divides_by_255():
+            warnings.warn(
+                f"this model was fitted on 8-bit values, 0 to 255, and now sees at most {high:g}: were the new rows "
+                "scaled already, or binarised to 0 and 1? It divides by 255 itself.",
+                UserWarning,
+                stacklevel=5,
+            )
+        return X
+
+    def alone(self, x: Any) -> Any:
+        if getattr(x, "ndim", 2) != 1:
+            return x
+        return x[None] if isinstance(x, Tensor) else np.asarray(x)[None]
+
+    def _divides_by_255(self) -> bool:
+        return isinstance(self.scaling, scalings.Affine) and bool((self.scaling.scale == 255).all())
+
+    # -- scaling and likelihood ---------------------------------------------------------------------------------
+
+    def start(self, est: SparseCoder, X: Any) -> None:
+        _check_resolution(X)
+        with threads(1):  # sums depend on how many threads share them, and a resumed run must find the same scaling
+            data = _stats(X)
+        self.scaling = scalings.choose(est.scale, data, X.dtype)
+        self.law = est.likelihood
+        if self.law == "auto":
+            levels = self._levels(data)
+            binary = bool(levels) and levels <= {0.0, 1.0}
+            self.law = "bernoulli" if binary or est._training().binarise else "gaussian"
+        self._check_support(est, data)
+
+    def check(self, est: SparseCoder, X: Any) -> None:
+        self._check_support(est, _stats(X))
+
+    def _levels(self, data: Stats) -> set[float]:
+        """The one or two values that the data have, after a scaling that leaves zero at zero; else nothing."""
+        span = torch.tensor(sorted(data.levels), dtype=torch.float64)
+        if not len(span) or not isinstance(self.scaling, scalings.Affine) or self.scaling.shift.any():
+            return set()
+        shift, scale = self.scaling.shift.double(), self.scaling.scale.double()
+        return set(((span[:, None] - shift) / scale).unique().tolist())
+
+    def _check_support(self, est: SparseCoder, data: Stats) -> None:
+        """A likelihood that cannot describe the data is refused before training starts."""
+        likelihood, low, high = self.likelihood(est), data.low, data.high
+        if isinstance(self.scaling, scalings.Affine):
+            ends = self.scaling(torch.tensor([[low], [high]], device=self.scaling.shift.device))
+            low, high = float(ends.min()), float(ends.max())
+        else:
+            reach = math.sqrt(self.width)  # of one value in a normalised row
+            low, high = -reach if low < 0 else 0.0, reach
+        problem = likelihood.check(low, high)
+        if problem is None and est._training().binarise and (self.law != "bernoulli" or low < 0 or high > 1):
+            problem = f"training.binarise needs likelihood='bernoulli' and values in [0, 1], got {low:g} to {high:g}"
+        if problem:
+            raise ValueError(f"{problem} after scale={est.scale!r}. Rescale X, or use likelihood='gaussian'.")
+        if likelihood.atom and not self._leaves_alone():
+            raise ValueError(
+                f"likelihood={self.law!r} is about exact zeros, which scale={est.scale!r} does not keep for "
+                "these data. Use scale='none'."
+            )
+
+    def _leaves_alone(self) -> bool:
+        """Whether scaling is the identity."""
+        own = self.scaling
+        return isinstance(own, scalings.Affine) and not own.shift.any() and bool((own.scale == 1).all())
+
+    def likelihood(self, est: SparseCoder) -> families.Likelihood:
+        return families.likelihood(self.law, variance_floor=est.variance_floor, variance=est.variance)
+
+    # -- scores and samples -------------------------------------------------------------------------------------
+
+    def log_det(self, likelihood: families.Likelihood) -> float:
+        return 0.0 if likelihood.discrete else self.scaling.log_det
+
+    def meaning(self, likelihood: families.Likelihood, blocks: Iterable[Tensor]) -> str:
+        if not self.scaling.reversible:
+            return "normalised-row density"
+        if likelihood.discrete and not all(bool(((x == 0) | (x == 1)).all()) for x in blocks):
+            return "cross-entropy"
+        return "bound"
+
+    def tell(self, model: LatentModel, z: Tensor, n: int, draw: Draw | None = None) -> Any:
+        p = model.decode(z)
+        return self.scaling.inverse(p.mean if draw is None else draw(p))[:n].cpu().numpy()
+
+    def join(self, told: Sequence[Any]) -> Any:
+        return np.concatenate([np.zeros((0, self.width), np.float32), *told])
+
+    def costs(self, model: LatentModel, x: Tensor, z: Tensor, codes: Sequence[Tensor]) -> Tensor:
+        """The squared error of every code's reconstruction, in X's own units."""
+        target = self.scaling.inverse(x)
+        errors = [self.scaling.inverse(model.decode(code).mean) - target for code in codes]
+        return torch.stack([e.double().square().sum(-1) for e in errors])
+
+    def verdict(self, costs: Array, rows: int, score: float, caps: Sequence[int]) -> dict[str, Any]:
+        mse, *capped = (costs / (rows * self.width)).tolist()
+        return {"mse": mse, "caps": {int(cap): error for cap, error in zip(caps, capped, strict=True)}}
+
+    # -- save ---------------------------------------------------------------------------------------------------
+
+    def signature(self) -> dict[str, Any]:
+        return {"scaling": [type(self.scaling).__name__, self.scaling.log_det]}
+
+    def stored(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        plain = {"n_features_in": int(self.width), "likelihood": self.law, "scaling": type(self.scaling).__name__}
+        return {f"scaling.{k}": v for k, v in self.scaling.state_dict().items()}, plain
+
+    @classmethod
+    def restored(cls, meta: Mapping[str, Any]) -> Arrays:
+        """What was stored, but for the scaling's numbers."""
+        found, n = cls(), int(meta["n_features_in"])
+        affine = scalings.Affine(torch.zeros(n), torch.ones(n))
+        found.scaling = affine if meta["scaling"] == "Affine" else scalings.UnitNorm(n)
+        found.width, found.law = n, meta["likelihood"]
+        return found
+
+
+def _stats(X: Any) -> Stats:
+    return stats(place(X, torch.device("cpu"), resident=False))
+
+
+def _check_finite(model: str, low: float, high: float) -> None:
+    """No NaN, no infinity, nothing beyond float32, by the data's extremes."""
+    if math.isnan(low) or math.isnan(high):
+        raise ValueError(
+            f"Input X contains NaN. {model} does not accept missing values: drop those rows or columns, or fill them "
+            "in, for instance with sklearn.impute.SimpleImputer."
+        )
+    largest, limit = max(-low, high), float(np.finfo(np.float32).max)
+    if largest > limit:
+        what = "infinity" if math.isinf(largest) else f"{largest:.3g}"
+        raise ValueError(f"Input X contains {what}; values must lie within {limit:.3g} (float32). Rescale X.")
+
+
+def _check_resolution(X: Any) -> None:
+    """Refuse columns that vary by less than float32 resolves at their size, such as time stamps in seconds."""
+    if scipy.sparse.issparse(X) or X.dtype.itemsize <= 4:
+        return
+    low, high = X.min(axis=0), X.max(axis=0)
+    lost = np.flatnonzero((high > low) & (high - low < 1e-5 * np.maximum(np.abs(low), np.abs(high))))
+    if len(lost):
+        j = int(lost[0])
+        raise ValueError(
+            f"column {j} of X runs from {low[j]:.10g} to {high[j]:.10g}: too little for its size to survive float32. "
+            "Subtract an offset first, for instance with sklearn.preprocessing.StandardScaler in a Pipeline."
+        )

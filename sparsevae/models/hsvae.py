@@ -1,0 +1,131 @@
+"""HSVAE: the probability that a unit is off is a latent variable too (Prokhorov, Li, Shareghi and Collier)."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sparsevae.draw import Draw
+from sparsevae.estimator import Array, _inference, _put_back
+from sparsevae.families import HierarchicalPosterior, wide
+from sparsevae.model import LatentModel, Site, Trace
+from sparsevae.models.vsc import GatedCoder
+from sparsevae.parameters import check_number, parameters
+from sparsevae.priors import BetaGates
+
+__all__ = ["HSVAE"]
+
+
+class Hierarchical(LatentModel):
+    """x -> q(gamma|x) -> gamma -> q(z|gamma, x) -> z -> p(x|z). The draw of gamma is its logit, (*members, B, J).
+
+    `encode` is q(z|x) with gamma averaged out: what codes are made of. Bounds use the story, with both latents.
+    """
+
+    posterior: HierarchicalPosterior
+    prior: BetaGates
+
+    def forward(self, x: Tensor, draw: Draw) -> Trace:
+        raw = wide(self.encoder(x))
+        q_gamma, p_gamma = self.posterior.gates(raw), self.prior.gates()
+        gamma = draw(q_gamma) if draw.hard else self.share(draw(q_gamma))
+        q, p = self.posterior.given(raw, gamma), self.prior.given(gamma)
+        z = draw(q)
+        latents = {"gamma": Site(q_gamma, p_gamma, gamma), "z": Site(q, p, z)}
+        return Trace(latents, {"x": (self.decode(z), x)}, draw.hard)
+
+    def share(self, gamma: Tensor) -> Tensor:
+        """Of rows in blocks (shared, R / shared), in training the same items in each, all take the first block's."""
+        shared, rows = self.posterior.shared, gamma.shape[-2]
+        if rows % shared:
+            raise ValueError(
+                f"{shared} rows of each item share one gamma, got {rows} rows in all: repeat the batch, "
+                f"x.repeat({shared}, 1), as the training loop does."
+            )
+        return torch.cat([gamma[..., : rows // shared, :]] * shared, -2)
+
+
+@parameters
+class HSVAE(GatedCoder):
+    r"""Spike-and-slab codes whose gates have a Beta law of their own: hierarchical sparse VAE.
+
+    .. math:: \mathcal L = -E_q \log p(x|z)
+       + \psi\, E_{q(\gamma|x)} KL(q(z|\gamma, x) \,\|\, p(z|\gamma)) + \lambda\, KL(q(\gamma|x) \,\|\, p(\gamma)),
+
+    .. math:: \gamma_j \sim \mathrm{Beta}(a_j(x), b_j(x)) \,\|\, \mathrm{Beta}(\alpha, \beta), \quad
+       z_j \mid \gamma_j \sim \gamma_j\,\delta_0 + (1 - \gamma_j)\,\mathcal N(\mu_j(x), \sigma_j(x)^2)
+       \,\|\, \gamma_j\,\delta_0 + (1 - \gamma_j)\,\mathcal N(0, 1)
+
+    The paper's gamma is P(unit off): p_on = 1 - gamma here. Posterior and prior of z have the same gamma, so the KL of
+    z is (1 - gamma) KL(N || N(0, 1)) and gates are paid for by the KL of gamma alone. Codes are mu where
+    E[1 - gamma] = b / (a + b) > 1/2, and exactly zero elsewhere. Scores have unit weights and both latents.
+
+    The paper's recipe is HSVAE(alpha=30, beta=10, spike_scale=0.05, kl_z=0.01, kl_gamma=0.01): off units are then
+    N(0, .05^2), not zero (erratum 20), the KL of z is a one-sample estimate, and the objective is no bound (erratum
+    19). Heads are linear in the encoder's last layer and see no gamma (erratum 21).
+
+    {parameters}
+
+    Attributes
+    ----------
+    model_, scaling_, likelihood_, history_
+        As in `VAE`.
+
+    References
+    ----------
+    Prokhorov, Li, Shareghi, Collier, "Hierarchical sparse variational autoencoder for text encoding", 2020
+    (equations 2 to 10).
+
+    Examples
+    --------
+    >>> import sparsevae as sv
+    >>> X = sv.data.load("digits").X
+    >>> est = sv.HSVAE(32, kl_gamma=0.1, training=sv.Training(steps=300, verbose=0)).fit(X)
+    >>> Z, gates = est.transform(X), est.gates(X)
+    >>> Z.format, bool(((Z.toarray() != 0) == (gates > 0.5)).all())
+    ('csr', True)
+    """
+
+    story: ClassVar[type[LatentModel]] = Hierarchical
+
+    alpha: Annotated[float, "Prior concentration of off: P(unit off) = alpha / (alpha + beta) in the mean."] = 1.5
+    beta: Annotated[float, "Prior concentration of on; alpha + beta says how firmly gates are held there."] = 0.5
+    gate: Annotated[str, "How gradients pass the gates: sigmoid, or an estimator of `gradients`, as in `VSC`."] = (
+        "straight-through-concrete"
+    )
+    spike_scale: Annotated[float, "Standard deviation of an off unit: 0, exact zeros, or .05 as in the paper."] = 0.0
+    kl_z: Annotated[float, "Weight of the KL of z in training (psi, .01 in the paper)."] = 1.0
+    kl_gamma: Annotated[float, "Weight of the KL of gamma in training (lambda, .01 in the paper)."] = 1.0
+    n_gamma: Annotated[int, "N: draws of gamma an item in training (equation 10)."] = 1
+    n_z: Annotated[int, "M: draws of z for each gamma in training."] = 1
+
+    def check(self) -> None:
+        super().check()
+        for name in ("alpha", "beta"):
+            check_number(name, getattr(self, name), "a number above 0, of a Beta law", lambda c: c > 0)
+        for name in ("kl_z", "kl_gamma"):
+            check_number(name, getattr(self, name), "a number, 0 or above", lambda w: w >= 0)
+        for name in ("n_gamma", "n_z"):
+            check_number(name, getattr(self, name), "an integer above 0", lambda n: n > 0, whole=True)
+        expected = "0, exact zeros, or a number in [0.001, 1)"  # below, steps diverge
+        check_number("spike_scale", self.spike_scale, expected, lambda s: s == 0 or 1e-3 <= s < 1)
+
+    def posterior(self) -> HierarchicalPosterior:
+        return HierarchicalPosterior(self._gate(), float(self.spike_scale), int(self.n_gamma), int(self.n_z))
+
+    def prior(self) -> BetaGates:
+        return BetaGates(int(self.n_components), float(self.alpha), float(self.beta), float(self.spike_scale))
+
+    def weights(self) -> dict[str, float]:
+        return {"kl_gamma": float(self.kl_gamma), "kl_z": float(self.kl_z)}
+
+    @_inference
+    def gates(self, X: Any) -> Array:
+        """E[1 - gamma] = P(unit on), of every row and unit, (n, J)."""
+        blocks, order = self._grouped(self._read(X, reset=False))
+        laws: Any = ((self.model_.encode(x), n) for x, n in blocks)
+        found: Array = _put_back(np.concatenate([q.p_on[:n].cpu().numpy() for q, n in laws]), order)
+        return found

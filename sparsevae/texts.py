@@ -1,0 +1,285 @@
+"""Texts as data: what counts as one, how they become rows of word numbers, and how codes become texts again.
+
+`text` knows words and vocabularies, `recurrent` the networks; here both meet an estimator.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, cast
+
+import numpy as np
+import torch
+from sklearn.base import BaseEstimator
+from torch import Tensor, nn
+
+from sparsevae.draw import Draw, Noise
+from sparsevae.inputs import Array, Input
+from sparsevae.model import LatentModel
+from sparsevae.parameters import check_choice, check_number, parameters
+from sparsevae.recurrent import Embedding, Projection, Writer, generate
+from sparsevae.rows import Ragged, Rows
+from sparsevae.text import EOS, FILES, TOKENIZERS, Vocabulary, choose_widths, read_texts
+from sparsevae.tokens import TokenData, spoken
+
+if TYPE_CHECKING:
+    from sparsevae.estimator import SparseCoder
+
+__all__ = ["Text", "Texts", "held", "holds_texts"]
+
+_MULTIPLE = 8  # rows have so many positions, or a multiple
+_AT_ONCE = 32  # texts that are written together
+
+
+@parameters
+class Text(BaseEstimator):
+    """How texts become rows of word numbers.
+
+    {parameters}
+    """
+
+    tokenizer: Annotated[
+        str, "words (any language), space (text that is split already) or paper (HSVAE's DBpedia); see `Vocabulary`."
+    ] = "words"
+    size: Annotated[int, "Most words of the vocabulary: the most frequent ones, the unknown word among them."] = 20_000
+    min_count: Annotated[int, "Words that are seen less often are unknown."] = 1
+    max_length: Annotated[int, "Most words of a text; of a longer one the beginning is kept."] = 60
+    column: Annotated[str | None, "The column of texts, where X is a DataFrame or a .csv or .parquet file."] = None
+    embedding: Annotated[int, "Numbers that stand for a word inside the networks."] = 256
+    vocabulary: Annotated[
+        Vocabulary | None, "One of your own, instead of tokenizer, size and min_count; None: learned from the texts."
+    ] = None
+
+    def validate(self) -> None:
+        """Refuse settings that cannot work, before anything starts."""
+        check_choice("text.tokenizer", self.tokenizer, TOKENIZERS)
+        check_number("text.size", self.size, "an integer above 1", lambda n: n > 1, whole=True)
+        for name in ("min_count", "max_length", "embedding"):
+            check_number(f"text.{name}", getattr(self, name), "an integer above 0", lambda n: n > 0, whole=True)
+        if not isinstance(self.column, (str, type(None))):
+            raise TypeError(f"text.column must be the name of a column or None, got {self.column!r}.")
+        if not isinstance(self.vocabulary, (Vocabulary, type(None))):
+            raise TypeError(f"text.vocabulary must be a Vocabulary or None, got {self.vocabulary!r}.")
+
+    def plain(self) -> dict[str, Any]:
+        """The settings as plain values."""
+        own: dict[str, Any] = self.get_params(deep=False)
+        for name in ("size", "min_count", "max_length", "embedding"):
+            own[name] = int(own[name])
+        return own | {"vocabulary": None if self.vocabulary is None else self.vocabulary.to_dict()}
+
+    @classmethod
+    def from_plain(cls, plain: Mapping[str, Any]) -> Text:
+        """What `plain` gave."""
+        words = plain["vocabulary"]
+        return cls(**{**plain, "vocabulary": None if words is None else Vocabulary.from_dict(words)})
+
+
+def held(X: Any) -> Any:
+    """The items of a generator as a list, which can be read twice; anything else as it is."""
+    return list(X) if isinstance(X, Iterator) else X
+
+
+def holds_texts(X: Any, column: str | None) -> bool:
+    """Whether X is texts rather than numbers: a 1-d sequence with a str or bytes in it, or where they are to be had.
+
+    A DataFrame, .csv or .parquet holds texts when `column` says where, a .txt always. A str that names no file is
+    taken for one text, so that its error can say what to do.
+    """
+    if isinstance(X, (str, os.PathLike)):
+        ending = Path(X).suffix.lower()
+        return ending == ".txt" or ending.split() != [ending] or (column is not None and ending in FILES)
+    if _is_table(X):
+        return column is not None
+    if (shape := getattr(X, "shape", None)) is not None:
+        kind = getattr(getattr(X, "dtype", None), "kind", "O")
+        if isinstance(X, Tensor) or kind not in "OSUT" or not (len(shape) == 1 or tuple(shape[1:]) == (1,)):
+            return False
+        X = np.asarray(X, dtype=object).ravel()
+    elif not isinstance(X, (list, tuple, bytes)):
+        return False
+    return isinstance(X, bytes) or any(isinstance(item, (str, bytes)) for item in X)
+
+
+def _is_table(X: Any) -> bool:
+    return hasattr(X, "columns") and hasattr(X, "iloc")
+
+
+class Texts(Input):
+    """Texts as rows of word numbers: words, EOS, padding. Learned: `vocabulary`.
+
+    Rows have max_length + 1 columns, rounded up to a multiple of 8. `text` is a copy of the settings.
+    """
+
+    law = "tokens"
+    together: ClassVar[int] = 64  # a text is many steps: few texts, and many draws of one, should not wait for 512
+    vocabulary: Vocabulary
+
+    def __init__(self, text: Text) -> None:
+        self.text = Text(**text.get_params(deep=False))
+        self.prepare, self.column = nn.Identity(), self.text.column
+        self.width = -(-(int(self.text.max_length) + 1) // _MULTIPLE) * _MULTIPLE
+
+    def about(self) -> dict[str, int]:
+        return {"words": len(self.vocabulary.words)}
+
+    @property
+    def scaling(self) -> Any:
+        raise AttributeError("texts have no scaling; what draws or compares values is for rows of numbers.")
+
+    # -- reading ------------------------------------------------------------------------------------------------
+
+    def read(self, est: SparseCoder, X: Any, *, reset: bool) -> Array:
+        """Word numbers, (n, width) int32."""
+        if reset:
+            _check_settings(est)
+            for name in ("n_features_in_", "feature_names_in_"):  # of an earlier fit on numbers
+                if hasattr(est, name):
+                    delattr(est, name)
+        table = _is_table(X) or (isinstance(X, (str, os.PathLike)) and Path(X).suffix.lower() != ".txt")
+        texts = read_texts(X, column=self.column if table else None)
+        if len(texts) < (least := 2 if reset else 1):
+            name = type(est).__name__
+            raise ValueError(f"Found {len(texts)} texts, while a minimum of {least} is required by {name}.")
+        if reset:
+            own = {name: getattr(self.text, name) for name in ("tokenizer", "size", "min_count")}
+            self.vocabulary = self.text.vocabulary or Vocabulary.fit(texts, **own)
+        found = self.vocabulary.encode(texts, max_length=int(self.text.max_length))
+        if found.cut.any():
+            warnings.warn(
+                f"{int(found.cut.sum()):,} of {len(texts):,} texts ({found.cut.mean():.2g}) have more than "
+                f"{self.text.max_length} words and were cut after them; Text(max_length=...) sets the limit.",
+                UserWarning,
+                stacklevel=5,
+            )
+        rows = np.zeros((len(texts), self.width), np.int32)
+        for part in np.array_split(np.arange(len(texts)), -(-len(texts) // 10_000)):
+            rows[part] = found.take(part, self.width)
+        return rows
+
+    def alone(self, x: Any) -> Any:
+        return [x] if isinstance(x, (str, bytes)) else x
+
+    def start(self, est: SparseCoder, X: Any) -> None:
+        """All is settled by reading."""
+
+    def check(self, est: SparseCoder, X: Any) -> None:
+        """Every text can be described: unknown words are words."""
+
+    def likelihood(self, est: SparseCoder) -> TokenData:
+        return TokenData(Projection(int(est.hidden[0]), len(self.vocabulary)), positions=self.width)
+
+    def embedding(self) -> Embedding:
+        return Embedding(len(self.vocabulary), int(self.text.embedding))
+
+    # -- rows by length -----------------------------------------------------------------------------------------
+
+    def lay_out(self, X: Array, device: torch.device) -> Rows:
+        lengths = _lengths(X)
+        return Ragged(X, lengths, choose_widths(lengths, multiple=_MULTIPLE), device)
+
+    def arrange(self, X: Array) -> tuple[list[Any], Array]:
+        """Groups of a quarter, half, three quarters and all of the width: a row's own length says where it belongs."""
+        quarters = self.width * np.arange(1, 5) // 4
+        group = np.searchsorted(quarters, _lengths(X))
+        places = [np.flatnonzero(group == k) for k in range(4)]
+        parts = [X[at, :width] for at, width in zip(places, quarters, strict=True) if len(at)]
+        return parts, np.concatenate(places).argsort()
+
+    # -- codes to texts -----------------------------------------------------------------------------------------
+
+    def tell(self, model: LatentModel, z: Tensor, n: int, draw: Draw | None = None) -> list[str]:
+        return self.write(model, z[:n]) if draw is None else self.write(model, z[:n], "sample", noise=draw.noise)
+
+    def write(
+        self,
+        model: LatentModel,
+        z: Tensor,
+        how: str = "greedy",
+        *,
+        temperature: float = 1.0,
+        beams: int = 5,
+        noise: Noise | None = None,
+    ) -> list[str]:
+        """A text for every code, as `recurrent.generate` writes it."""
+        writer, projection = cast(Writer, model.decoder), cast(TokenData, model.likelihood).projection
+        settings: dict[str, Any] = {"temperature": temperature, "beams": beams, "noise": noise}
+        texts: list[str] = []
+        for codes in z.split(_AT_ONCE) if len(z) else ():
+            filled = codes[torch.arange(_AT_ONCE, device=z.device).clamp_max(len(codes) - 1)]
+            tokens = generate(writer, projection, filled, int(self.text.max_length) + 1, how, **settings)
+            texts += self.vocabulary.decode(tokens[: len(codes)].cpu().numpy())
+        return texts
+
+    def join(self, told: Sequence[Any]) -> list[str]:
+        return [text for texts in told for text in texts]
+
+    # -- how good they are --------------------------------------------------------------------------------------
+
+    def costs(self, model: LatentModel, x: Tensor, z: Tensor, codes: Sequence[Tensor]) -> Tensor:
+        """Words, unknown words, and -log p(x|z) of the draw and of every code."""
+        unknown = x == self.vocabulary.unknown
+        nats = [-model.decode(code).log_prob(x) for code in (z, *codes)]
+        return torch.stack([spoken(x).sum(-1), unknown.sum(-1), *nats]).double()
+
+    def verdict(self, costs: Array, rows: int, score: float, caps: Sequence[int]) -> dict[str, Any]:
+        words, unknown, nll, code, *capped = (costs / rows).tolist()
+        return {
+            "words": words,
+            "unknown": unknown / words,
+            "nll": nll,
+            "nll_code": code,
+            "perplexity": float(np.exp(-score / words)),
+            "perplexity_reconstruction": float(np.exp(nll / words)),
+            "caps": {int(cap): nats for cap, nats in zip(caps, capped, strict=True)},
+        }
+
+    # -- save ---------------------------------------------------------------------------------------------------
+
+    def signature(self) -> dict[str, Any]:
+        """Word numbers say nothing of the words, so these are part of what a run is a function of."""
+        words = json.dumps(self.vocabulary.to_dict()).encode()
+        settings = {k: v for k, v in self.text.plain().items() if k != "vocabulary"}
+        return {"texts": settings, "vocabulary": hashlib.sha256(words).hexdigest()[:16]}
+
+    def stored(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        settings = self.text.plain() | {"vocabulary": self.vocabulary.to_dict()}
+        return {}, {"n_features_in": None, "likelihood": self.law, "scaling": None, "texts": settings}
+
+    @classmethod
+    def restored(cls, meta: Mapping[str, Any]) -> Texts:
+        found = cls(Text.from_plain(meta["texts"]))
+        found.vocabulary = cast(Vocabulary, found.text.vocabulary)
+        return found
+
+
+def _lengths(X: Array) -> Array:
+    """Positions up to EOS, EOS included, (n, W) -> (n,)."""
+    lengths: Array = (X == EOS).argmax(1) + 1
+    return lengths
+
+
+def _check_settings(est: SparseCoder) -> None:
+    """Refuse constructor arguments that have no meaning for texts."""
+    if "text" not in est.get_params(deep=False):
+        raise ValueError(f"{type(est).__name__} needs rows of numbers, and X holds texts. VAE and VSC take texts.")
+    legal: dict[str, tuple[Any, ...]] = {
+        "network": ("auto", "gru"),
+        "likelihood": ("auto",),
+        "scale": ("auto", "none"),
+        "image_shape": (None,),
+        "encoder": (None,),
+        "decoder": (None,),
+    }
+    for key, values in legal.items():
+        if (value := getattr(est, key)) not in values:
+            raise ValueError(f"for texts {key} must be {' or '.join(map(repr, values))}, got {value!r}.")
+    if est._training().binarise:
+        raise ValueError("training.binarise is for pixels, and X holds texts: leave it False.")
+    if len(est.hidden) != 1:
+        raise ValueError(f"for texts hidden must be one size, that of the GRU's states, got {est.hidden!r}.")

@@ -1,0 +1,868 @@
+"""Claims: a list of texts is as good an X as an array. Any form of it gives the same codes, codes depend on a text and
+on nothing beside it, scores are bounds, codes become texts again, and what cannot be read is refused in words."""
+
+from __future__ import annotations
+
+import copy
+import json
+import math
+import pickle
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+import torch
+from safetensors.torch import load_file
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from torch import nn
+
+import sparsevae as sv
+from sparsevae import cli
+from sparsevae.draw import Draw, PerRow, row_keys
+from sparsevae.families import GaussianData, GaussianPosterior, wide
+from sparsevae.inputs import Arrays
+from sparsevae.model import LatentModel
+from sparsevae.models import REGISTRY, known
+from sparsevae.objectives import kl, nll
+from sparsevae.parameters import documented, parameters
+from sparsevae.priors import StandardNormal
+from sparsevae.recurrent import Borrowed, Writer, generate
+from sparsevae.rows import Ragged
+from sparsevae.step import Run
+from sparsevae.testing import check_model
+from sparsevae.text import EOS, UNKNOWN, Vocabulary
+from sparsevae.texts import Text, Texts, holds_texts
+
+pytestmark = pytest.mark.filterwarnings("ignore::sparsevae.training.SparsityWarning")
+WITHOUT = sorted(name for name, cls in known().items() if "text" not in {p.name for p in documented(cls)})
+TAKERS = {name: cls for name, cls in REGISTRY.items() if name not in WITHOUT}
+FARM = ("cow eats green grass", "horse runs on grass", "hen lays an egg", "farmer feeds the cow and the hen")
+TOWN = ("tram stops at corner", "shop sells a lamp", "clerk takes tram to office at nine", "street is loud")
+
+
+def corpus(n: int = 240, seed: int = 0) -> tuple[list[str], np.ndarray]:
+    """Sentences of two topics, of 4 to 14 words, and their topics."""
+    rng = np.random.default_rng(seed)
+    y = rng.integers(0, 2, n)
+    texts = []
+    for topic in y:
+        parts = rng.choice((FARM, TOWN)[topic], rng.integers(1, 3))
+        texts.append("the " + " and ".join(parts))
+    return texts, y
+
+
+def make(
+    cls: Any = sv.VAE, *, training: dict[str, Any] | None = None, text: dict[str, Any] | None = None, **changes: Any
+) -> Any:
+    settings = sv.Training(**{"steps": 4, "batch_size": 32, "learning_rate": 1e-2, "verbose": 0} | (training or {}))
+    words = Text(**{"max_length": 20, "embedding": 6} | (text or {}))
+    return cls(**{"n_components": 4, "hidden": (12,), "text": words, "training": settings} | changes)
+
+
+X, Y = corpus()
+
+
+@pytest.fixture(scope="module")
+def fitted() -> dict[str, Any]:
+    """A dense and a sparse model that have learned something."""
+    long = {"steps": 250, "schedules": {"kl_z": sv.Constant(0.1)}}  # or so few sentences need no code
+    return {
+        "VAE": make(sv.VAE, n_components=6, hidden=(24,), training=long).fit(X),
+        "VSC": make(sv.VSC, alpha=0.4, n_components=8, hidden=(24,), training=long).fit(X),
+    }
+
+
+each = pytest.mark.parametrize("kind", ["VAE", "VSC"])
+
+
+def dense(Z: Any) -> np.ndarray:
+    return Z.toarray() if sp.issparse(Z) else np.asarray(Z)
+
+
+def weights(est: Any) -> int:
+    return sum(p.numel() for p in est.model_.parameters())
+
+
+# -- what counts as texts --------------------------------------------------------------------------------------------
+
+
+def saved(ending: str, how: Callable[[Path], Any]) -> Callable[[Path], str]:
+    def form(folder: Path) -> str:
+        how(folder / f"X{ending}")
+        return str(folder / f"X{ending}")
+
+    return form
+
+
+frame = pd.DataFrame({"id": range(len(X)), "note": "a", "said": X})
+FORMS: dict[str, Callable[[Path], Any]] = {
+    "list": lambda _: X,
+    "tuple": lambda _: tuple(X),
+    "generator": lambda _: (text for text in X),
+    "object array": lambda _: np.array(X, dtype=object),
+    "array of str": lambda _: np.array(X),
+    "a column": lambda _: np.array(X, dtype=object)[:, None],
+    "bytes": lambda _: [text.encode() for text in X],
+    "Series": lambda _: pd.Series(X, index=range(7, 7 + len(X))),
+    "Series of strings": lambda _: pd.Series(X, dtype="string"),
+    ".txt": saved(".txt", lambda path: path.write_text("\n".join(X))),
+    "Path": lambda folder: Path(FORMS[".txt"](folder)),
+    "DataFrame": lambda _: frame,
+    ".csv": saved(".csv", lambda path: frame.to_csv(path, index=False)),
+    ".parquet": saved(".parquet", lambda path: frame.to_parquet(path)),
+}
+TABLES = ("DataFrame", ".csv", ".parquet")
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_of_the_texts_gives_the_same_model_and_codes(form: str, tmp_path: Path) -> None:
+    expected = make(sv.VSC).fit(X)
+    est = make(sv.VSC, text={"column": "said"} if form in TABLES else {}).fit(FORMS[form](tmp_path))
+    assert est.input_.vocabulary == expected.input_.vocabulary
+    assert est.fingerprint_ == expected.fingerprint_
+    assert np.array_equal(dense(est.transform(FORMS[form](tmp_path))), dense(expected.transform(X)))
+    assert np.array_equal(est.score_samples(FORMS[form](tmp_path)), expected.score_samples(X))
+    assert np.array_equal(dense(est.transform(X)), dense(expected.transform(X)))  # a list does after a table too
+
+
+NUMBERS: dict[str, Any] = {
+    "array": np.zeros((3, 2)),
+    "one column": np.zeros((3, 1)),
+    "one dimension": np.zeros(3),
+    "numbers as objects": np.zeros((3, 1), dtype=object),
+    "list of lists": [[1.0, 2.0], [3.0, 4.0]],
+    "list of numbers": [1, 2, 3],
+    "nothing but None": [None, None],
+    "strings in two columns": np.array([["a", "b"], ["c", "d"]]),
+    "tensor": torch.zeros(3, 2),
+    "CSR": sp.csr_matrix((3, 2)),
+    "DataFrame": frame,
+    "None": None,
+    "a number": 3.0,
+    "nothing": [],
+    "a .csv": "X.csv",
+    "a .npy": Path("X.npy"),
+    "another file": "X.py",
+}
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_numbers_stay_numbers(name: str) -> None:
+    assert not holds_texts(NUMBERS[name], None)
+
+
+@pytest.mark.parametrize(
+    "given", ["X.txt", Path("a/b.TXT"), "one text. And more", "word", b"bytes", ["a", 3], [None, "a"]]
+)
+def test_texts_are_texts(given: Any) -> None:
+    assert holds_texts(given, None)
+
+
+def test_fit_transform_takes_a_generator_once() -> None:
+    assert np.array_equal(make().fit_transform(text for text in X), make().fit(X).transform(X))
+
+
+# -- networks --------------------------------------------------------------------------------------------------------
+
+
+def test_auto_is_a_gru_for_texts_and_dense_for_numbers() -> None:
+    est = make().fit(X)
+    assert isinstance(est.model_.decoder, Writer)
+    assert weights(make(network="gru").fit(X)) == weights(est)
+    table = np.random.default_rng(0).normal(size=(30, 5))
+    assert isinstance(make().fit(table).input_, Arrays)
+    assert weights(make().fit(table)) == weights(make(network="dense").fit(table))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"network": "dense"}, "for texts network must be 'auto' or 'gru', got 'dense'"),
+        ({"network": "conv"}, "for texts network must be"),
+        ({"likelihood": "bernoulli"}, "for texts likelihood must be 'auto', got 'bernoulli'"),
+        ({"scale": "standard"}, "for texts scale must be 'auto' or 'none'"),
+        ({"image_shape": (2, 4)}, "for texts image_shape must be None"),
+        ({"encoder": nn.Linear(4, 4)}, "for texts encoder must be None"),
+        ({"decoder": nn.Linear(4, 4)}, "for texts decoder must be None"),
+        ({"hidden": (8, 8)}, r"for texts hidden must be one size.*got \(8, 8\)"),
+        ({"hidden": ()}, "for texts hidden must be one size"),
+        ({"training": {"binarise": True}}, r"training\.binarise is for pixels"),
+    ],
+)
+def test_settings_that_texts_have_no_use_for_are_refused(settings: dict[str, Any], message: str) -> None:
+    est = make(**settings)
+    with pytest.raises(ValueError, match=message):
+        est.fit(X)
+    with pytest.raises(NotFittedError):
+        est.transform(X)
+
+
+def test_a_gru_for_numbers_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"network='gru' reads texts, and X holds none"):
+        make(network="gru").fit(np.zeros((5, 3)))
+
+
+@pytest.mark.parametrize("name", WITHOUT)
+def test_models_that_need_numbers_say_so(name: str) -> None:
+    est = known()[name](hidden=(8,), training=sv.Training(steps=2, verbose=0))
+    assert "text" not in est.get_params(deep=False)
+    with pytest.raises(ValueError, match=f"{name} needs rows of numbers, and X holds texts"):
+        est.fit(X, Y)
+
+
+@pytest.mark.parametrize(("ids", "published"), [(20_002, 17_861_794), (19_999, 17_859_487)])
+def test_hsvae_has_as_many_parameters_as_published(ids: int, published: int) -> None:
+    """DBpedia and Yelp with 32 dimensions: one embedding for both networks, four heads, no other layer."""
+    words = (*(f"w{i}" for i in range(ids - 3)), UNKNOWN)
+    est = sv.HSVAE(32, hidden=(512,))
+    est.input_ = Texts(Text())
+    est.input_.vocabulary = Vocabulary(words)
+    model = est._build(est.input_.width, torch.Generator())
+    assert sum(p.numel() for p in model.parameters()) == published
+    assert sum(v.numel() for v in model.state_dict().values()) == published  # and none is stored twice
+
+
+def test_the_embedding_is_one_for_both_networks_wherever_the_model_goes(tmp_path: Path) -> None:
+    est = make().fit(X)
+    est.save(tmp_path / "model")
+    for twin in (est, copy.deepcopy(est), pickle.loads(pickle.dumps(est)), sv.load(tmp_path / "model").to("cpu")):
+        model = twin.model_
+        assert isinstance(model.decoder.words, Borrowed)
+        assert model.decoder.words.weight is model.encoder[0].words.weight
+        assert sum(p is model.decoder.words.weight for p in model.parameters()) == 1
+    (stored,) = (tmp_path / "model").glob("*.safetensors")
+    shape = tuple(est.model_.decoder.words.weight.shape)
+    assert [tuple(v.shape) for v in load_file(stored).values()].count(shape) == 1
+
+
+def test_the_embedding_learns_from_reader_and_writer() -> None:
+    est = make().fit(X)
+    x = torch.tensor(est._read(X[:5], reset=False), dtype=torch.float32)
+    est.model_.requires_grad_()
+    words = est.model_.encoder[0].words.weight
+    by_reader = torch.autograd.grad(est.model_.encode(x).mean.sum(), words)[0]
+    by_writer = torch.autograd.grad(est.model_.decode(torch.zeros(5, 4)).log_prob(x).sum(), words)[0]
+    assert bool(by_reader[EOS].any())
+    assert bool(by_writer[EOS].any())
+
+
+@each
+def test_a_model_of_texts_keeps_the_conventions_of_every_model(kind: str, fitted: dict[str, Any]) -> None:
+    est = copy.deepcopy(fitted[kind])
+    few = list(dict.fromkeys(X))[:6]
+    x = torch.tensor(est._read(few, reset=False), dtype=torch.float32)
+    check_model(est.model_.requires_grad_(), x)
+
+
+def test_padding_changes_no_term() -> None:
+    """Rows at a training width and at full width: the same story."""
+    est = make().fit(X)
+    x = torch.tensor(est._read(X[:8], reset=False), dtype=torch.float32)
+    narrow = x[:, : int((x != 0).sum(1).max())]
+    assert narrow.shape[1] < x.shape[1]
+    keys = row_keys(x)
+    wide_, narrow_ = (est.model_(rows, Draw(PerRow(keys, 0), hard=False)) for rows in (x, narrow))
+    for term in (nll, kl):
+        for a, b in zip(term(wide_).values(), term(narrow_).values(), strict=True):
+            torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-5)
+
+
+def test_training_sees_texts_at_few_widths() -> None:
+    est = make().fit(X)
+    rows, _ = est._lay_out(est._read(X, reset=False), None)
+    assert isinstance(rows, Ragged)
+    assert rows.shape == (len(X), 24)  # 20 words and EOS, in eights
+    lengths = np.array([len(text.split()) + 1 for text in X])
+    assert np.array_equal(rows.lengths.numpy(), lengths)
+    assert 1 < len(rows.widths) <= 4
+    assert rows.widths[-1] >= lengths.max()
+
+
+class Halved(nn.Linear):
+    """A layer whose output is bfloat16, as autocast gives it."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x).bfloat16()
+
+
+def test_laws_are_computed_in_float32_whatever_the_networks_say() -> None:
+    model = LatentModel(Halved(5, 6), GaussianPosterior(), Halved(3, 10), GaussianData(0.1), StandardNormal(3))
+    q, p = model.encode(torch.zeros(2, 5)), model.decode(torch.zeros(2, 3))
+    assert q.mean.dtype == p.mean.dtype == torch.float32
+    assert wide(torch.zeros(1, dtype=torch.float64)).dtype == torch.float64
+
+
+# -- codes and scores ------------------------------------------------------------------------------------------------
+
+
+@each
+def test_a_text_has_its_code_and_score_whatever_stands_beside_it(kind: str, fitted: dict[str, Any]) -> None:
+    est = fitted[kind]
+    texts = [*X[:40], "", "hen", *(" ".join(["grass"] * n) for n in range(1, 21))]  # of every width
+    Z, scores = dense(est.transform(texts)), est.score_samples(texts)
+    order = np.random.default_rng(0).permutation(len(texts))
+    assert np.array_equal(dense(est.transform([texts[i] for i in order])), Z[order])
+    assert np.array_equal(est.score_samples([texts[i] for i in order]), scores[order])
+    for i in (0, 40, 41, len(texts) - 1):
+        assert np.array_equal(dense(est.transform([texts[i]]))[0], Z[i])
+        assert est.score_samples([texts[i]])[0] == scores[i]
+    assert est.transform(texts).shape == (len(texts), est.n_components)
+
+
+@each
+def test_codes_are_the_mode_of_the_posterior(kind: str, fitted: dict[str, Any]) -> None:
+    est = fitted[kind]
+    x = torch.tensor(est._read(X, reset=False), dtype=torch.float32)
+    with torch.no_grad():
+        expected = est.model_.encode(x).mode.numpy()
+    np.testing.assert_allclose(dense(est.transform(X)), expected, rtol=1e-4, atol=1e-5)
+    assert sp.issparse(est.transform(X)) == (kind == "VSC")
+    if kind == "VSC":
+        assert 0 < est.transform(X).nnz < expected.size
+        assert est.transform(X, max_active=1).getnnz(1).max() == 1
+
+
+def test_scores_are_below_the_exact_log_probability_and_climb_to_it() -> None:
+    """One unit: log p(x) = log of the integral of p(x|z) N(z; 0, 1) over z, by quadrature."""
+    est = make(sv.BetaVAE, beta=0.1, n_components=1, training={"steps": 150}).fit(X)
+    texts = sorted(set(X))[:12]
+    x = torch.tensor(est._read(texts, reset=False), dtype=torch.float32)
+    z = torch.linspace(-8, 8, 801)[:, None]
+    log_prior = -0.5 * z[:, 0].double() ** 2 - 0.5 * math.log(2 * math.pi) + math.log(16 / 800)
+    with torch.no_grad():
+        each = [est.model_.decode(z).log_prob(row.expand(801, -1)).double() + log_prior for row in x]
+    exact = torch.stack(each).logsumexp(-1).numpy()
+    bound = est.importance_bound(texts, n_samples=300)
+    assert (est.score_samples(texts, n_samples=300) < exact).all()
+    assert (np.abs(bound.bound - exact) < 5 * bound.standard_error + 1e-3).all()
+    assert est.score_meaning(texts) == "bound"
+
+
+@each
+def test_evaluation_says_what_is_left_of_a_text(kind: str, fitted: dict[str, Any]) -> None:
+    est = fitted[kind]
+    texts = [*X[:60], "a zebra eats grass"]
+    found = est.evaluate(texts, caps=(1, 2) if kind == "VSC" else ())
+    words = np.array([len(text.split()) + 1 for text in texts])
+    scores = est.score_samples(texts)
+    assert "mse" not in found
+    assert found["words"] == words.mean()
+    assert found["unknown"] == pytest.approx(1 / words.sum())  # the zebra
+    assert found["score"] == scores.mean()
+    assert found["perplexity"] == pytest.approx(np.exp(-scores.sum() / words.sum()))
+    assert found["perplexity_reconstruction"] == pytest.approx(np.exp(found["nll"] * len(texts) / words.sum()))
+    assert 1 < found["perplexity_reconstruction"] < found["perplexity"] < len(est.input_.vocabulary)
+    # the bound's two parts: one draw here, ten in the score
+    assert found["score"] == pytest.approx(-found["nll"] - found["kl"], rel=0.05)
+    x = torch.tensor(est._read(texts, reset=False), dtype=torch.float32)
+    code = torch.tensor(dense(est.transform(texts)))
+    with torch.no_grad():
+        assert found["nll_code"] == pytest.approx(-float(est.model_.decode(code).log_prob(x).mean()), rel=1e-4)
+    if kind == "VSC":
+        assert found["caps"][1] > found["caps"][2] > found["nll_code"]
+
+
+def test_a_unit_can_be_audited() -> None:
+    est = make(sv.BetaVAE, beta=0.1, training={"steps": 150}).fit(X)
+    found = sv.audit(est, X[:100])
+    assert found.gain.max() > found.kl.min() > 0
+    with pytest.raises(TypeError, match="starts with Writer"):
+        sv.prune(est, X, units=[0], force=True)
+
+
+# -- codes to texts --------------------------------------------------------------------------------------------------
+
+
+def test_a_code_can_hold_a_text() -> None:
+    """Eight sentences, a code that costs little: read, and told again word by word."""
+    texts = [*FARM, *TOWN]
+    est = make(sv.BetaVAE, beta=0.01, n_components=8, hidden=(32,), training={"steps": 300, "batch_size": 8}).fit(texts)
+    assert sum(a == b for a, b in zip(est.reconstruct(texts), texts, strict=True)) >= 7
+    assert est.inverse_transform(est.transform(texts)) == est.reconstruct(texts)
+    walk = sv.interpolate(est, texts[0], texts[4], steps=5).images
+    assert (walk[0], walk[-1]) == (texts[0], texts[4])
+
+
+@each
+def test_texts_are_written_from_codes(kind: str, fitted: dict[str, Any]) -> None:
+    est = fitted[kind]
+    Z = est.transform(X[:50])
+    told = est.inverse_transform(Z)
+    assert isinstance(told, list)
+    assert len(told) == 50
+    assert all(isinstance(text, str) and len(text.split()) <= 20 for text in told)
+    assert told == est.generate(Z) == est.generate(dense(Z))
+    assert told[7] == est.inverse_transform(Z[7:8])[0]  # whatever stands beside it
+    words = set(est.input_.vocabulary.words)
+    for how in ("greedy", "sample", "beam"):
+        texts = est.generate(Z, how, seed=3, beams=3)
+        assert set(" ".join(texts).split()) <= words
+        assert texts == est.generate(Z, how, seed=3, beams=3)
+    assert est.generate(Z, "sample", seed=3) != est.generate(Z, "sample", seed=4)
+    assert est.generate(Z, "sample", temperature=1e-4) == told
+    assert est.generate(Z, "beam", beams=1) == told
+    assert est.reconstruct(X[:50], how="sample", seed=3) == est.generate(Z, "sample", seed=3)
+
+
+@each
+def test_a_beam_finds_what_is_likelier(kind: str, fitted: dict[str, Any]) -> None:
+    est, n = fitted[kind], 40
+    z = torch.tensor(dense(est.transform(X[:n])))
+    model = est.model_
+    with torch.no_grad():
+        found = [generate(model.decoder, model.likelihood.projection, z, 21, how) for how in ("greedy", "beam")]
+        greedy, beam = (model.decode(z).log_prob(tokens.float()).sum() for tokens in found)
+    assert beam >= greedy
+
+
+@each
+def test_samples_are_texts(kind: str, fitted: dict[str, Any]) -> None:
+    est = fitted[kind]
+    assert est.sample(0) == []
+    likely, drawn = est.sample(40, seed=1), est.sample(40, seed=1, noise=True)
+    assert len(likely) == len(drawn) == 40
+    assert likely != drawn
+    assert len(set(drawn)) > 5
+    assert est.sample(40, seed=1, noise=True) == drawn
+    assert len(est.sample_like(X[:1], 3)) == 3
+
+
+def test_a_second_stage_knows_codes_of_texts(fitted: dict[str, Any]) -> None:
+    est = copy.deepcopy(fitted["VSC"])
+    stage = sv.second_stage(est, X, n_components=2, hidden=(8,), training=sv.Training(steps=5, verbose=0))
+    assert stage.likelihood_ == "spike-slab"
+    assert all(isinstance(text, str) for text in est.sample(4, second_stage=True))
+
+
+@each
+def test_walks_and_changes_of_a_code_are_told_in_words(kind: str, fitted: dict[str, Any]) -> None:
+    est = fitted[kind]
+    walk = sv.interpolate(est, X[0], X[1], steps=4)
+    assert isinstance(walk.images, list)
+    assert walk.images == est.inverse_transform(walk.codes)
+    changed = sv.traverse(est, X[0], units=[2, 0], values=[-3.0, 0.0, 3.0])
+    assert changed.images.shape == (2, 3)
+    assert all(isinstance(text, str) for text in changed.images.ravel())
+    assert sv.edits(est, X[0], X[0]).images == []
+    assert len(sv.edits(est, X[0], X[1]).images) == len(sv.edits(est, X[0], X[1]).units)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda e: e.generate(e.transform(X[:2]), "loud"), "how must be one of greedy, sample, beam; got 'loud'"),
+        (lambda e: e.generate(e.transform(X[:2]), "sample", temperature=0), "temperature must be a number above 0"),
+        (lambda e: e.generate(e.transform(X[:2]), "beam", beams=0), "beams must be an integer above 0"),
+        (lambda e: e.generate(e.transform(X[:2]), "sample", seed="x"), "seed must be an integer"),
+        (lambda e: e.generate(np.zeros((2, 3))), "codes have 6 columns, one per unit; got 3"),
+        (lambda e: e.sample_like(X[:2]), "sample_like needs one row, got 2"),
+    ],
+)
+def test_bad_arguments_of_methods_are_named(call: Any, message: str, fitted: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=message):
+        call(fitted["VAE"])
+
+
+def test_numbers_have_no_words() -> None:
+    est = make().fit(np.random.default_rng(0).normal(size=(40, 3)))
+    with pytest.raises(ValueError, match=r"generate writes texts, and this VAE was fitted on numbers"):
+        est.generate(np.zeros((1, 4)))
+    assert np.array_equal(est.reconstruct(np.ones((2, 3))), est.inverse_transform(est.transform(np.ones((2, 3)))))
+
+
+# -- every model -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", TAKERS)
+def test_every_model_learns_from_texts_and_survives_the_disk(name: str, tmp_path: Path) -> None:
+    est = make(TAKERS[name], training={"steps": 40}).fit(X)
+    assert np.isfinite([v for row in est.history_ for v in row.values()]).all()
+    bound = est.importance_bound(X[:20], n_samples=20)
+    assert np.isfinite(np.stack(bound)).all()
+    assert (est.score_samples(X[:20], n_samples=20) <= bound.bound + 1e-6).all()
+    assert est.evaluate(X[:20])["nll"] > 0
+    est.save(tmp_path / "model")
+    again = sv.load(tmp_path / "model")
+    assert type(again) is TAKERS[name]
+    assert np.array_equal(dense(again.transform(X)), dense(est.transform(X)))
+    assert np.array_equal(again.score_samples(X[:9]), est.score_samples(X[:9]))
+    assert again.sample(3, noise=True) == est.sample(3, noise=True)
+    before = est.score(X)
+    for _ in range(3):
+        est.partial_fit(X)
+    assert est.score(X) > before
+
+
+def test_the_relaxed_objective_is_in_the_order_of_the_texts() -> None:
+    est = make(sv.SDLGM, cap=2, training={"steps": 40}).fit(X)
+    found = est.relaxed_objective(X[:30])
+    assert np.array_equal(est.relaxed_objective(X[:30][::-1]), found[::-1])
+    assert est.evaluate(X[:30])["relaxed_objective"] == pytest.approx(float(found.mean()))
+
+
+# -- vocabulary and settings -----------------------------------------------------------------------------------------
+
+
+def test_more_texts_leave_the_vocabulary_alone() -> None:
+    est = make().partial_fit(X)
+    words, before = est.input_.vocabulary, est.n_steps_
+    est.partial_fit(["a zebra and a lion", "the zebra", "the cow eats a zebra"])
+    assert est.input_.vocabulary is words
+    assert est.n_steps_ > before
+    assert "zebra" in make().fit(["a zebra", "the zebra"]).input_.vocabulary.words
+    assert "zebra" in est.fit(["a zebra", "the zebra"]).input_.vocabulary.words  # a new fit starts anew
+
+
+def test_a_vocabulary_of_one_s_own_is_used_as_it_is(tmp_path: Path) -> None:
+    words = Vocabulary(("grass", "the", UNKNOWN, "Tram"), "space")
+    est = make(text={"vocabulary": words, "size": 2}).fit(X)
+    assert est.input_.vocabulary == words
+    assert est._read(["the Tram on grass"], reset=False)[0, :5].tolist() == [3, 5, 4, 2, EOS]
+    assert clone(est).text.vocabulary == words
+    est.save(tmp_path / "model")
+    again = sv.load(tmp_path / "model")
+    assert again.text.vocabulary == words
+    assert np.array_equal(again.transform(X), est.transform(X))
+
+
+def test_what_is_stored_is_plain_and_whole(tmp_path: Path) -> None:
+    est = make(text={"size": 9, "min_count": 2, "max_length": 30, "tokenizer": "space"}).fit(X)
+    est.save(tmp_path / "model")
+    stored = json.loads((tmp_path / "model/model.json").read_text())["meta"]
+    assert stored["texts"]["vocabulary"]["words"] == list(est.input_.vocabulary.words)
+    again = sv.load(tmp_path / "model")
+    assert again.get_params()["text__size"] == 9
+    assert again.text.get_params() == est.text.get_params()
+    assert again.input_.width == est.input_.width
+    assert sv.load(tmp_path / "model").partial_fit(X).n_steps_ > est.n_steps_
+    plain = sv.VAE(3, hidden=(8,), training=sv.Training(steps=2, verbose=0)).fit(X)
+    plain.save(tmp_path / "plain")
+    assert sv.load(tmp_path / "plain").text is None
+
+
+def test_settings_after_a_fit_change_nothing_until_the_next() -> None:
+    est = make().fit(X)
+    Z = est.transform(X)
+    est.set_params(text__max_length=2, text__tokenizer="paper", text__embedding=3)
+    assert np.array_equal(est.transform(X), Z)
+    with pytest.warns(UserWarning, match="240 of 240 texts"):
+        assert est.fit(X).input_.width == 8
+
+
+def test_text_settings_are_nested_parameters() -> None:
+    est = sv.VAE().set_params(text__size=50)
+    assert est.get_params()["text__size"] == est.text.size == 50
+    assert est.text.get_params() == Text(size=50).get_params()
+    assert sv.VAE().set_params(text=None, text__size=3).text.size == 3
+    with pytest.raises(ValueError, match="Invalid parameter 'siz'"):
+        sv.VAE().set_params(text__siz=1)
+    with pytest.raises(ValueError, match="Invalid parameter 'text'"):
+        sv.PseudoVSC().set_params(text__size=3)
+
+
+BAD_TEXT: dict[str, list[Any]] = {
+    "tokenizer": ["spacy", None, 3],
+    "size": [1, 0, 2.5, "x", None, True],
+    "min_count": [0, -1, 1.5, None],
+    "max_length": [0, -1, 2.5, None, "x"],
+    "column": [3, ["a"], b"a"],
+    "embedding": [0, 2.5, None],
+    "vocabulary": [["a", "b"], "x", 3],
+}
+
+
+def test_the_table_holds_every_text_setting() -> None:
+    assert set(BAD_TEXT) == {p.name for p in documented(Text)}
+
+
+@pytest.mark.parametrize(("name", "value"), [(k, v) for k, values in BAD_TEXT.items() for v in values])
+def test_a_bad_text_setting_is_named_before_training(name: str, value: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Run, "advance", lambda self: pytest.fail("training started"))
+    est = make(text={name: value})
+    with pytest.raises((ValueError, TypeError), match=rf"text\.{name} must be .*got "):
+        est.fit(X)
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"), [("size", 5), ("min_count", 40), ("max_length", 3), ("embedding", 3), ("tokenizer", "space")]
+)
+@pytest.mark.filterwarnings("ignore:.*were cut after them")
+def test_every_text_setting_changes_the_result(setting: str, value: Any) -> None:
+    texts = [text.capitalize() for text in X]
+    plain, changed = make().fit(texts), make(text={setting: value}).fit(texts)
+    assert not np.array_equal(plain.score_samples(texts), changed.score_samples(texts))
+
+
+# -- texts of every kind ---------------------------------------------------------------------------------------------
+
+STRANGE = {
+    "empty": "",
+    "white space": " \t\n ",
+    "unknown": "zebra lion",
+    "a sign": "!",
+    "emoji": "👩‍👩‍👧 🇺🇳 ☂️ grass 😀",
+    "right to left": "البقرة تأكل العشب — הפרה אוכלת עשב",
+    "Han and Thai": "牛吃草 วัวกินหญ้า",
+    "combining marks": "cow eats gra\u0308\u0301ss",
+    "half a pair": "cow \ud83d grass",
+    "control": "cow\x00eats\x07\x1b[31m grass\ufeff",
+    "no white space": "x" * 5000,
+}
+
+
+@each
+def test_any_text_has_a_code_and_a_score(kind: str, fitted: dict[str, Any]) -> None:
+    est, texts = fitted[kind], list(STRANGE.values())
+    Z, scores = dense(est.transform(texts)), est.score_samples(texts)
+    assert np.isfinite(Z).all()
+    assert np.isfinite(scores).all()
+    assert np.array_equal(Z[0], Z[1])  # nothing is nothing
+    assert scores[0] == scores[1]
+
+
+@pytest.mark.parametrize("tokenizer", ["words", "space", "paper"])
+def test_a_corpus_may_hold_strange_texts(tokenizer: str) -> None:
+    texts = [*STRANGE.values(), *X[:50]]
+    est = make(text={"tokenizer": tokenizer}).fit(texts)
+    assert np.isfinite(est.score_samples(texts)).all()
+    assert np.isfinite(est.history_.column("loss")).all()
+
+
+def test_a_longer_text_is_cut_and_the_share_is_told() -> None:
+    with pytest.warns(UserWarning, match=r"of 240 texts \(0\.\d+\) have more than 6 words and were cut after them"):
+        est = make(text={"max_length": 6}).fit(X)
+    long = "the cow eats green grass and then the hen"
+    with pytest.warns(UserWarning, match=r"1 of 1 texts \(1\) have more than 6 words"):
+        Z = est.transform([long])
+    assert np.array_equal(Z, est.transform([" ".join(long.split()[:6])]))
+
+
+@pytest.mark.parametrize("line", ["grass " * 1_700_000, "x" * 10_000_000], ids=["words", "one piece"])
+@pytest.mark.filterwarnings("ignore:.*were cut after them")
+def test_a_line_of_ten_megabytes_is_a_text(line: str, fitted: dict[str, Any]) -> None:
+    assert np.isfinite(fitted["VAE"].transform([line])).all()
+
+
+def gibberish(n: int) -> list[bytes]:
+    rng = np.random.default_rng(0)
+    return [rng.bytes(k) for k in rng.integers(0, 60, n)]
+
+
+@pytest.mark.parametrize("n", [3000, pytest.param(100_000, marks=pytest.mark.slow)])
+@pytest.mark.filterwarnings("ignore:.*were cut after them")
+def test_random_bytes_are_texts_or_refused_by_their_place(n: int, fitted: dict[str, Any]) -> None:
+    est, data = fitted["VSC"], gibberish(n)
+    texts = [line.decode("utf-8", "replace") for line in data]
+    Z = est.transform(texts)
+    assert Z.shape[0] == n
+    assert np.isfinite(Z.data).all()
+    assert np.isfinite(est.score_samples(texts[:1000], n_samples=1)).all()
+    with pytest.raises(ValueError, match=r"byte \d+ of text \d+ is not UTF-8"):
+        est.transform(data)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ([], "X is empty: 0 samples"),
+        (["", " "], "no word in 2 texts"),
+        (["one text"], "Found 1 texts, while a minimum of 2 is required by VAE"),
+        (["a cow", 3, "a hen"], r"text 1 is a int \(3\), not a str"),
+        (["a cow", 2.5], r"text 1 is a float \(2.5\), not a str"),
+        (["a cow", None], r"text 1 is missing \(None\)"),
+        (["a cow", float("nan")], r"text 1 is missing \(nan\)"),
+        (["a cow", ["a", "hen"]], r"text 1 is a list, not a str: join its words"),
+        (["a cow", b"\xff\xfe"], "byte 0 of text 1 is not UTF-8"),
+        ("the cow eats grass", r"expected a list of texts, got one str \('the cow"),
+        (b"the cow", "expected a list of texts, got one bytes"),
+        ("nowhere/X.txt", "no such file"),
+        (np.array([["a", "b"], ["c", "d"]]), "not compatible with arrays of bytes/strings"),
+    ],
+)
+def test_what_is_no_list_of_texts_is_refused_in_words(given: Any, message: str) -> None:
+    est = make()
+    for method in (est.fit, est.partial_fit, est.fit_transform):
+        with pytest.raises((ValueError, TypeError, FileNotFoundError), match=message):
+            method(given)
+    with pytest.raises(NotFittedError):
+        est.transform(X)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (np.zeros((3, 4)), r"expected texts of shape \(n,\), got a ndarray of shape \(3, 4\)"),
+        (np.zeros(3), r"text 0 is a float64? \(0.0\), not a str"),
+        ([1, 2], r"text 0 is a int \(1\), not a str"),
+        (None, "expected a list of texts, got a NoneType"),
+        ([], "Found 0 texts, while a minimum of 1 is required"),
+        (3.0, "expected a list of texts, got a float"),
+    ],
+)
+def test_a_model_of_texts_takes_no_numbers(given: Any, message: str, fitted: dict[str, Any]) -> None:
+    est = fitted["VAE"]
+    for method in (est.transform, est.score, est.evaluate, copy.deepcopy(est).partial_fit):
+        with pytest.raises((ValueError, TypeError), match=message):
+            method(given)
+
+
+def test_a_model_of_numbers_takes_no_texts() -> None:
+    est = make().fit(np.random.default_rng(0).normal(size=(40, 3)))
+    for method in (est.transform, est.score, est.evaluate, est.partial_fit):
+        with pytest.raises(ValueError, match=r"X must hold numbers, as it did when this VAE was fitted; got texts"):
+            method(X)
+
+
+def test_a_new_fit_may_be_of_another_kind() -> None:
+    table = pd.DataFrame(np.random.default_rng(0).normal(size=(40, 3)), columns=list("abc"))
+    est = make().fit(table)
+    assert est.n_features_in_ == 3
+    assert np.array_equal(est.fit(X).transform(X), make().fit(X).transform(X))
+    assert not hasattr(est, "n_features_in_")  # nor have scikit-learn's own text vectorisers
+    assert not hasattr(est, "feature_names_in_")
+    assert np.array_equal(est.fit(table).transform(table), make().fit(table).transform(table))
+
+
+@parameters
+class Classifier(sv.SDLGMClassifier):
+    """A classifier of texts."""
+
+    text: Annotated[Text | None, "How texts are read."] = None
+
+
+@pytest.mark.parametrize("variant", ["dis", "gen"])
+def test_a_model_with_labels_can_read_too(variant: str, tmp_path: Path) -> None:
+    """Rows [x | y] of word numbers and labels go the way of all rows, for models that tune nothing on them."""
+    like = make(training={"steps": 80})
+    est = Classifier(variant=variant, threshold=0.5, hidden=(12,), text=like.text, training=like.training).fit(X, Y)
+    texts, y = corpus(60, seed=1)
+    assert (est.predict(texts) == y).mean() > 0.9
+    est.save(tmp_path / "model")
+    assert np.array_equal(sv.load(tmp_path / "model", cls=Classifier).predict_proba(X), est.predict_proba(X))
+    if variant == "gen":
+        assert np.isfinite(est.score_samples(texts)).all()
+        assert all(isinstance(text, str) for text in est.reconstruct(texts))
+
+
+def test_what_draws_values_refuses_texts(fitted: dict[str, Any]) -> None:
+    with pytest.raises(AttributeError, match="texts have no scaling"):
+        _ = fitted["VAE"].scaling_
+    assert not hasattr(fitted["VAE"], "scaling_")
+
+
+# -- in company ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("cls", "more"),
+    [(sv.BetaVAE, {"beta": 0.1}), (sv.HSVAE, {"alpha": 1.5, "beta": 0.5, "kl_z": 0.01, "kl_gamma": 0.01})],
+)
+def test_in_a_pipeline_with_a_classifier(cls: Any, more: dict[str, Any]) -> None:
+    pipe = make_pipeline(make(cls, n_components=8, hidden=(24,), training={"steps": 200}, **more), LogisticRegression())
+    texts, y = corpus(120, seed=1)
+    assert pipe.fit(X, Y).score(texts, y) > 0.9  # chance is 0.5
+    assert list(pipe[:-1].get_feature_names_out()) == [f"{cls.__name__.lower()}{j}" for j in range(8)]
+
+
+def test_grid_search_over_alpha_and_the_vocabulary() -> None:
+    grid = {"alpha": [0.1, 0.5], "text__size": [5, 50]}
+    search = GridSearchCV(make(sv.VSC, training={"steps": 30}), grid, cv=2, error_score="raise").fit(X[:80])
+    scores = search.cv_results_["mean_test_score"]
+    assert len(np.unique(scores)) == 4
+    assert search.best_estimator_.transform(X).shape == (len(X), 4)
+
+
+def test_a_fit_is_repeated_bit_by_bit_and_clones_do_the_same() -> None:
+    est = make(sv.VSC)
+    first = dense(est.fit(X).transform(X))
+    assert np.array_equal(dense(est.fit(X).transform(X)), first)
+    assert np.array_equal(dense(clone(est).fit(X).transform(X)), first)
+    twin = clone(est).set_params(text__size=9)
+    assert est.text.size != twin.text.size
+
+
+@pytest.mark.parametrize("copier", [lambda e: pickle.loads(pickle.dumps(e)), copy.deepcopy], ids=["pickle", "deepcopy"])
+def test_copies_go_on_like_the_original(copier: Any) -> None:
+    est = make().fit(X)
+    twin = copier(est)
+    assert np.array_equal(twin.transform(X), est.transform(X))
+    assert twin.inverse_transform(np.ones((2, 4))) == est.inverse_transform(np.ones((2, 4)))
+    for e in (est, twin):
+        e.partial_fit(X)
+    assert np.array_equal(twin.transform(X), est.transform(X))
+
+
+def test_frames_and_names() -> None:
+    est = make().fit(X)
+    series = pd.Series(X[:5], index=list("abcde"))
+    out = est.set_output(transform="pandas").transform(series)
+    assert list(out.index) == list("abcde")
+    assert list(out.columns) == list(est.get_feature_names_out()) == ["vae0", "vae1", "vae2", "vae3"]
+
+
+def test_nothing_works_before_a_fit() -> None:
+    for name in ("transform", "score", "score_samples", "evaluate", "importance_bound", "reconstruct", "score_meaning"):
+        with pytest.raises(NotFittedError):
+            getattr(sv.VAE(), name)(X)
+    with pytest.raises(NotFittedError):
+        sv.VAE().generate(np.zeros((1, 64)))
+
+
+# -- runs ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_stopped_run_on_texts_resumes_to_the_same_bits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = {"steps": 30, "report_every": 5, "checkpoint_every": 5}
+    whole = make(sv.VSC, training=settings | {"folder": str(tmp_path / "whole")}).fit(X)
+    advance = Run.advance
+
+    def stopped(self: Run) -> None:
+        advance(self)
+        if self.step == 17:
+            signal.raise_signal(signal.SIGINT)
+
+    part = make(sv.VSC, training=settings | {"folder": str(tmp_path / "part")})
+    with monkeypatch.context() as patch:
+        patch.setattr(Run, "advance", stopped)
+        with pytest.raises(KeyboardInterrupt):
+            part.fit(X)
+    part.set_params(training__resume=True).fit(X)
+    assert part.history_ == whole.history_
+    for name, value in whole.model_.state_dict().items():
+        assert torch.equal(part.model_.state_dict()[name], value), name
+    other = [text.replace("cow", "kow") for text in X]  # the same numbers, other words
+    with pytest.raises(ValueError, match=r"holds a different run \(vocabulary"):
+        part.fit(other)
+
+
+def test_the_command_line_takes_a_file_of_texts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "X.txt").write_text("\n".join(X))
+    frame.to_csv(tmp_path / "X.csv", index=False)
+    small = ["--hidden", "12", "--n-components", "4", "--text-max-length", "20", "--text-embedding", "6"]
+    small += ["--learning-rate", "0.01", "--batch-size", "32", "--steps", "4", "-q", "--device", "cpu"]
+    for ending, more in ((".txt", []), (".csv", ["--text-column", "said"])):
+        model = tmp_path / f"model{ending}"
+        data = ["--data", str(tmp_path / f"X{ending}")]
+        assert cli.main(["fit", "VSC", *data, "--out", str(model), *small, *more]) == 0
+        assert f"VSC of 240 rows x {len(sv.load(model).input_.vocabulary.words)} words (tokens), 4 steps" in (
+            capsys.readouterr().out
+        )
+        assert cli.main(["evaluate", str(model), *data, "--caps", "1", "--json"]) == 0
+        found = json.loads(capsys.readouterr().out)
+        assert found["nll"] == pytest.approx(make(sv.VSC).fit(X).evaluate(X)["nll"], rel=1e-5)
+        assert cli.main(["evaluate", str(model), *data, "--caps", "1"]) == 0
+        assert "perplexity" in capsys.readouterr().out
+        assert cli.main(["encode", str(model), *data, "--out", str(tmp_path / "codes.npz")]) == 0
+        assert sp.load_npz(tmp_path / "codes.npz").shape == (240, 4)
+        assert cli.main(["sample", str(model), "-n", "3", "--out", str(tmp_path / "s.txt")]) == 0
+        assert (tmp_path / "s.txt").read_text().split("\n") == [*sv.load(model).sample(3), ""]
+        assert cli.main(["sample", str(model), "--out", str(tmp_path / "s.npy")]) == 1
