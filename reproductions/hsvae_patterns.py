@@ -7,7 +7,7 @@ embedding 256, GRUs of 512, Adam 8e-4 held constant, 4,100 steps of 512 texts (D
 texts: gamma_class, the mean P(off) of every unit for each class (appendix E), the KL of classes' word distributions,
 sparsity by class (figure 3(b)) and a probe's accuracy.
 
-- DBpedia: for training the 26,075 texts of our pool that have at most 60 words; the paper's words and test file.
+- DBpedia: for training the 38,500 texts of our pool, cut after 60 words; the paper's words and test file.
 - Yelp: reviews of 20 to 200 words, as the paper's are, of some 15,000 with one to five stars; 19,997 words learned from
   them. The paper has 100,000 for training. No review is written anywhere.
 
