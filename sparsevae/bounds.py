@@ -43,14 +43,22 @@ def log_weights(trace: Trace) -> Tensor:
     return torch.stack(torch.broadcast_tensors(*observed, *latent)).sum(0)
 
 
-def bounds(model: LatentModel, x: Tensor, n_samples: int, *, seed: int = 0, noise: Noise | None = None) -> Bounds:
+def bounds(
+    model: LatentModel,
+    x: Tensor,
+    n_samples: int,
+    *,
+    seed: int = 0,
+    noise: Noise | None = None,
+    at_once: int = 8192,
+) -> Bounds:
     """ELBO and importance bound of every row of x (B, D) from the same `n_samples` hard draws.
 
     Noise is a function of (seed, row, sample, unit) unless given, so a row's score does not depend on its
-    neighbours. Draws are taken a few at a time: memory does not grow with `n_samples`.
+    neighbours. Draws are taken a few at a time, `at_once` rows: memory does not grow with `n_samples`.
     """
     keys = row_keys(x)
-    chunk = max(1, min(n_samples, 8192 // max(1, len(x))))
+    chunk = max(1, min(n_samples, at_once // max(1, len(x))))
     logs, firsts, seconds = [], [], []
     with torch.no_grad():
         for sample in torch.arange(1, n_samples + 1, device=x.device).split(chunk):

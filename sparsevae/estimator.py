@@ -556,7 +556,8 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
             problem = self.model_.likelihood.check(float(x.min()), float(x.max()))
             if problem:
                 raise ValueError(f"{problem}; this model was fitted with likelihood={self.likelihood_!r}.")
-            parts.append([v[:n].cpu() for v in bounds(self.model_, x, int(n_samples), seed=seed)])
+            found = bounds(self.model_, x, int(n_samples), seed=seed, at_once=16 * self.input_.together)
+            parts.append([v[:n].cpu() for v in found])
         out = Bounds(*(_put_back(torch.cat(v), order) for v in zip(*parts, strict=True)))
         # Rows so far out that float32 overflows: minus infinity is a true bound too, NaN is nothing.
         out = Bounds(*(v.nan_to_num(nan, torch.inf, -torch.inf) for v, nan in zip(out, _LOST, strict=True)))
