@@ -16,7 +16,7 @@ are the paper's.
 
 R is -log p(x|z) a sentence, EOS counted, of one draw. Accuracy is that of a multinomial logistic regression on the mean
 of five draws, fitted on training texts. Av.Hoyer and Agg.Hoyer are of draws, of slab means and of gated means. An epoch
-is 273 steps, a fifteenth of the run, and is looked at on every fifth validation sentence. Verdicts are at most
+is 274 steps, a fifteenth of the run, and is looked at on every fifth validation sentence. Verdicts are at most
 "in trend": the training texts differ.
 """
 
@@ -90,7 +90,9 @@ def train(
 ) -> dict[str, Any]:
     """One model: what it is like after every epoch on validation texts; on test texts at the best and at the end."""
     texts, (model, own) = _texts(train), MODELS[name]
-    every = max(1, steps // EPOCHS)
+    if texts["train"][1] is None:
+        raise ValueError("the probe needs classes: put train_class_label.txt beside train.txt, one class a line.")
+    every = math.ceil(steps / EPOCHS)
     training = sv.Training(
         steps=steps,
         batch_size=512,
@@ -112,7 +114,7 @@ def train(
 
     def watch(row: Mapping[str, Any]) -> None:
         some = texts["valid"][0][::5]
-        epochs.append({"step": row["step"], "R": est.evaluate(some)["nll"], **sparsity(est, some)})
+        epochs.append({"step": row["step"], "R": est.evaluate(some, n_samples=1)["nll"], **sparsity(est, some)})
         if epochs[-1]["R"] < best["R"]:
             best.update(R=epochs[-1]["R"], epoch=len(epochs), weights=copy.deepcopy(est.model_.state_dict()))
 

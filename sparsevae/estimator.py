@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 import functools
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, fields
 from pathlib import Path
@@ -26,12 +27,10 @@ from sparsevae import families, storage
 from sparsevae import scaling as scalings
 from sparsevae.architectures import NETWORKS, Sizes, chosen, image_of
 from sparsevae.bounds import SPREAD, Bounds, bounds
-from sparsevae.distributions import SpikeSlab, divergence
 from sparsevae.draw import Draw, Fresh, PerRow, mix, row_keys
 from sparsevae.gradients import points
 from sparsevae.history import History
 from sparsevae.inputs import Array, Arrays, Input
-from sparsevae.mixtures import SpikeSlabMixture
 from sparsevae.model import LatentModel
 from sparsevae.networks import Linear, initialise
 from sparsevae.objectives import Objective, free_bits, kl, nll
@@ -47,6 +46,7 @@ from sparsevae.training import Watch, fit
 
 __all__ = ["Array", "ImportanceBound", "SparseCoder", "load"]
 
+CODES = ("z", "free")  # the latent variables that a code is made of; others, such as HSVAE's gamma, govern them
 _LOST = (-math.inf, -math.inf, math.inf, 1.0)  # ELBO, importance bound, its error, effective samples
 _NESTED = {"training": Training, "text": Text}  # parameters that have parameters
 F = TypeVar("F", bound=Callable[..., Any])
@@ -603,8 +603,11 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         return ImportanceBound(b.importance.numpy(), b.standard_error.numpy(), b.effective_samples.numpy())
 
     @_inference
-    def evaluate(self, X: Any, *, caps: Sequence[int] = ()) -> dict[str, Any]:
+    def evaluate(self, X: Any, *, caps: Sequence[int] = (), n_samples: int = 10) -> dict[str, Any]:
         """The numbers to judge a model by, on X: score (and what it is), sparsity, reconstruction, cost of caps.
+
+        `kl` is what the score pays for the code: of all latent variables, each also by name where there are several.
+        `n_samples` are the draws a row that the score is a mean over; on long texts most of the time goes there.
 
         Counts per row: `mode` (the code's non-zeros), `drawn` (of a hard draw) and `expected` (sum of p_on). A unit
         is active when the variance over rows of the mean of q(z|x) exceeds .01.
@@ -617,20 +620,20 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         for cap in caps:
             check_number("a cap", cap, "an integer above 0", lambda k: k > 0, whole=True)
         X = self._read(X, reset=False)
-        mode, drawn, expected, nats, n_rows = 0.0, 0.0, 0.0, 0.0, X.shape[0]
-        means, costs = [], []
+        mode, drawn, expected, n_rows = 0.0, 0.0, 0.0, X.shape[0]
+        means, costs, nats = [], [], Counter[str]()
         for x, n in self._grouped(X)[0]:
             q = self.model_.encode(x)
-            p = self.model_.prior(x, self.model_.encode)
-            z = Draw(PerRow(row_keys(x), mix(self._training().seed, 5)), hard=True)(q)
+            trace = self.model_(x, Draw(PerRow(row_keys(x), mix(self._training().seed, 5)), hard=True))
+            z = torch.cat([site.value for name, site in trace.latents.items() if name in CODES], -1)
             mode += float((q.mode != 0)[:n].sum())
             drawn += float((z != 0)[:n].sum())
             expected += float(q.p_on[:n].sum()) if hasattr(q, "p_on") else float(n * self._n_features_out)
-            nats += float(divergence(q, p, z)[:n].double().sum())
+            nats.update({name: float(term[:n].double().sum()) / n_rows for name, term in kl(trace).items()})
             means.append(q.mean[:n])
             codes = [self._code(q, most) for most in (None, *caps)]
             costs.append(self.input_.costs(self.model_, x, z, codes)[:, :n].sum(1).cpu().numpy())
-        score = self._bounds(X, 10).elbo.numpy()
+        score = self._bounds(X, n_samples).elbo.numpy()
         return {
             "rows": n_rows,
             "score": float(score.mean()),
@@ -642,7 +645,8 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
             "nonzeros_expected": expected / n_rows,
             "active_units": int((torch.cat(means).var(0, correction=0) > ACTIVE_VARIANCE).sum()),
             "n_components": self._n_features_out,
-            "kl": nats / n_rows,
+            "kl": sum(nats.values()),
+            **(nats if len(nats) > 1 else {}),
             **self.input_.verdict(np.sum(costs, axis=0), n_rows, float(score.mean()), caps),
             **(self._three_numbers(X) if self.model_.posterior.discrete else {}),
         }
@@ -722,7 +726,7 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         draw = self._fresh(seed)
         on = self.model_.encode(x).mode[:1] != 0
         law = self.model_.prior.law(self.model_.encode)
-        slabs = law.opened() if isinstance(law, (SpikeSlab, SpikeSlabMixture)) else law
+        slabs = law.opened() if self._sparse() and hasattr(law, "opened") else law
         return self._decode(torch.where(on, draw(slabs.expand((n,))), 0.0), draw, noise)
 
     # -- save ---------------------------------------------------------------------------------------------------

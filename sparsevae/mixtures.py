@@ -11,7 +11,7 @@ from torch.distributions import Distribution, Normal, constraints
 from torch.nn.functional import logsigmoid
 
 from sparsevae.choices import BITS, Choice
-from sparsevae.distributions import SpikeSlab, pair, spike_slab_kl
+from sparsevae.distributions import SpikeSlab, normal, pair, spike_slab_kl
 from sparsevae.draw import Noise, draw_from
 from sparsevae.gradients import Estimator
 
@@ -92,6 +92,11 @@ class TwoNormals(Distribution):
     def ranking(self) -> Tensor:
         """By what a cap on the active units keeps them: the likeliest gates, (..., J)."""
         return self.logits.expand(self._extended_shape())
+
+    def opened(self) -> Distribution:
+        """The law of units that are on, the slabs."""
+        shape = self._extended_shape()
+        return normal(self.loc.expand(shape), self.scale.expand(shape))
 
     def unit_log_prob(self, value: Tensor) -> Tensor:
         """log p(z_j) of every unit, (..., J); with off = 0 the narrow component weighs nothing."""

@@ -164,6 +164,8 @@ class Run:
         self.rate = torch.tensor(training.learning_rate, device=rows.device)
         self.optimiser = OPTIMISERS[training.optimizer](self.parameters, self.rate)
         found = parts(rows, items, min(int(training.batch_size), len(items)))
+        if len(found) > 1 and self._compares_rows():
+            found = [(rows, items)]
         self.size = min(int(training.batch_size), *(len(own) for _, own in found))  # of every batch of every feed
         self.feeds = [Feed(part, Order(own, self.size, training.seed, k)) for k, (part, own) in enumerate(found)]
         self.plan = Plan([len(own) for _, own in found], total, training.seed)
@@ -192,6 +194,13 @@ class Run:
             feed.run = partial(self._eager, feed)
         self._prime()
         self.untrained = self.reconstruction()
+
+    def _compares_rows(self) -> bool:
+        """Whether a term belongs to a batch as a whole: its batches must be like the data, not all of one width."""
+        with torch.no_grad(), evaluating(self.model):
+            x = self.prepare(self.rows.take(self.items[:2])).repeat(self.rows_an_item, 1)
+            trace = self.model(x, Draw(Tape(0, self.rows.device), hard=False))
+            return any(term.shape[-1] == 1 for term in self.objective.measure(trace).values())
 
     # -- one step ---------------------------------------------------------------------------------------------
 
@@ -385,7 +394,8 @@ class Run:
     def reconstruction(self) -> Tensor:
         """-log p(x|z) of a few training rows, always the same ones with the same noise, (*members,)."""
         with torch.no_grad(), evaluating(self.model):
-            x = self.prepare(self.rows.take(self.items[:FEW]))
+            feed = self.feeds[0]  # the narrowest
+            x = self.prepare(feed.rows.take(feed.order.items[:FEW]))
             trace = self.model(x, Draw(PerRow(row_keys(x), self.training.seed), hard=True))
             total: Tensor = torch.stack([term.mean(-1) for term in nll(trace).values()]).sum(0)
             return total

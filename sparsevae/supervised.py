@@ -173,9 +173,9 @@ class LabelledCoder(SparseCoder):
         """Whether the model has a p(x|z)."""
         return False
 
-    def evaluate(self, X: Any, y: Any = None, *, caps: Sequence[int] = ()) -> dict[str, Any]:
+    def evaluate(self, X: Any, y: Any = None, *, caps: Sequence[int] = (), n_samples: int = 10) -> dict[str, Any]:
         """The numbers to judge predictions of y by; without y those of a coder, for models with a p(x|z)."""
-        return super().evaluate(X, caps=caps)
+        return super().evaluate(X, caps=caps, n_samples=n_samples)
 
     def _read_targets(self, y: Any, label_names: Any, classes: Any) -> Any:
         """Check y, learn what it is like where there is no model yet, and give it as numbers, (n, L)."""

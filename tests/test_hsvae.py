@@ -581,3 +581,30 @@ def test_what_cannot_work_is_refused() -> None:
             fitted(steps=1, **own)
     with pytest.raises(ValueError, match="max_active must be an integer above 0"):
         fitted(steps=1).transform(BITS[:2], max_active=0)
+
+
+@pytest.mark.parametrize("spike", [0.0, 0.05])
+def test_a_score_is_what_is_told_less_what_both_latents_cost(spike: float) -> None:
+    rows = (sv.data.load("digits").X[:300] > 127).astype(np.float32)
+    own = {"kl_z": 0.01, "kl_gamma": 0.01, "spike_scale": spike, "alpha": 30, "beta": 10}
+    est = sv.HSVAE(6, hidden=(32,), **own, training=sv.Training(steps=300, verbose=0)).fit(rows)
+    found, p = est.evaluate(rows, n_samples=200), []
+    assert found["kl"] == pytest.approx(found["kl_gamma"] + found["kl_z"])
+    assert found["kl_gamma"] > 1  # far from what the code's own law costs
+    for seed in range(40):
+        z = torch.from_numpy(est.draw_codes(rows, seed=seed)[0])
+        p.append(-est.model_.decode(z).log_prob(torch.from_numpy(rows)).mean().item())
+    x = torch.from_numpy(rows)
+    trace = est.model_(x, Draw(PerRow(row_keys(x), 0), hard=True))  # evaluate takes one draw a row: its error
+    error = float(torch.stack(list(kl(trace).values())).sum(0).detach().std()) / math.sqrt(len(rows))
+    assert error < 2
+    assert found["score"] == pytest.approx(-(np.mean(p) + found["kl"]), abs=0.3 + 4 * error)
+
+
+def test_samples_like_a_row_redraw_its_units_from_slabs_also_where_off_is_narrow() -> None:
+    rows = sv.data.load("digits").X
+    est = sv.HSVAE(6, hidden=(16,), spike_scale=0.05, training=sv.Training(steps=60, verbose=0)).fit(rows)
+    slabs = est.model_.prior.law(est.model_.encode).opened()
+    assert slabs.mean.tolist() == [0.0] * 6
+    assert slabs.stddev.tolist() == [1.0] * 6
+    assert est.sample_like(rows[:1], 5).shape == (5, 64)

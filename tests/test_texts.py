@@ -8,6 +8,7 @@ import json
 import math
 import pickle
 import signal
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
@@ -866,3 +867,20 @@ def test_the_command_line_takes_a_file_of_texts(tmp_path: Path, capsys: pytest.C
         assert cli.main(["sample", str(model), "-n", "3", "--out", str(tmp_path / "s.txt")]) == 0
         assert (tmp_path / "s.txt").read_text().split("\n") == [*sv.load(model).sample(3), ""]
         assert cli.main(["sample", str(model), "--out", str(tmp_path / "s.npy")]) == 1
+
+
+def test_terms_of_whole_batches_see_texts_of_all_lengths() -> None:
+    """|mean KL - C| within batches of one length would be another objective: it would hold C at every length."""
+    texts = ["a b", "b a c d e f g h a b c d e f"] * 40
+    settings = {"steps": 3, "batch_size": 16, "verbose": 0}
+    widths: dict[str, int] = {}
+    for name, est in {"vae": sv.VAE(3), "capacity": sv.CapacityVAE(3, capacity=2.0), "mat": sv.MAT(3)}.items():
+        small = {"hidden": (8,), "text": sv.Text(embedding=4), "training": sv.Training(**settings)}
+        runs: list[Run] = []
+        with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
+            warnings.simplefilter("ignore", sv.SparsityWarning)
+            state = Run.state
+            patch.setattr(Run, "state", lambda self, own=runs, real=state: (own.append(self), real(self))[1])
+            est.set_params(**small).fit(texts)
+        widths[name] = len(runs[0].feeds)
+    assert widths == {"vae": 2, "capacity": 1, "mat": 1}

@@ -143,7 +143,7 @@ class CodeClassifier(Classifies, LabelledCoder):
         labels = cut(P, 0.5, self.n_labels_)
         return scipy.sparse.csr_array(labels) if self.sparse_ else labels
 
-    def evaluate(self, X: Any, y: Any = None, *, caps: Sequence[int] = ()) -> dict[str, Any]:
+    def evaluate(self, X: Any, y: Any = None, *, caps: Sequence[int] = (), n_samples: int = 10) -> dict[str, Any]:
         """The numbers to judge predictions of y by: accuracy (of whole rows), F1 scores, numbers of labels."""
         if y is None:
             raise ValueError(_NEEDS_Y)

@@ -239,9 +239,9 @@ class SDLGMClassifier(Classifies, LabelUnitCoder):
         """The expected number of labels of every row, (n,): the sum of P(label)."""
         return self._ask(X, lambda q: torch.sigmoid(log_odds(q)).sum(-1))
 
-    def evaluate(self, X: Any, y: Any = None, *, caps: Sequence[int] = ()) -> dict[str, Any]:
+    def evaluate(self, X: Any, y: Any = None, *, caps: Sequence[int] = (), n_samples: int = 10) -> dict[str, Any]:
         """The numbers to judge predictions of y by; without y those of a coder, for gen and con."""
         if y is None:
-            return super().evaluate(X, caps=caps)
+            return super().evaluate(X, caps=caps, n_samples=n_samples)
         P, Y = self.predict(X), self._targets(self._read(X, reset=False), y)
         return {**self._judge(P, Y), "threshold": self.threshold_}

@@ -204,7 +204,7 @@ class SDLGMCounter(RegressorMixin, LabelUnitCoder):
             found.append((seen == things).sum(-2).cpu().numpy())
         return np.concatenate(found)
 
-    def evaluate(self, X: Any, y: Any = None, *, caps: Sequence[int] = ()) -> dict[str, Any]:
+    def evaluate(self, X: Any, y: Any = None, *, caps: Sequence[int] = (), n_samples: int = 10) -> dict[str, Any]:
         """Mean squared error beside that of a constant prediction; how many counts, and whole rows, are right."""
         Y = self._targets(self._read(X, reset=False), y)
         Y = Y.toarray() if hasattr(Y, "toarray") else Y
