@@ -57,6 +57,7 @@ PUBLISHED = {  # R and accuracy at 16 and 32 units
     "HSVAE 10,30": (98.3, 96.0, 0.81, 0.85),
     "SC": (None, None, 0.98, 0.97),
 }
+STATES, EMBEDDING = 512, 256
 EPOCHS = 15
 DRAWS = 5
 
@@ -105,8 +106,8 @@ def train(
         compile=False,
         verbose=0,
     )
-    text = sv.Text(vocabulary=dbpedia.vocabulary(), max_length=60)
-    est = getattr(sv, model)(units, hidden=(512,), text=text, training=training, **own)
+    text = sv.Text(vocabulary=dbpedia.vocabulary(), max_length=60, embedding=EMBEDDING)
+    est = getattr(sv, model)(units, hidden=(STATES,), text=text, training=training, **own)
     if model == "CodeClassifier":
         return classify(est, texts)
     epochs: list[dict[str, Any]] = []
@@ -179,16 +180,16 @@ def table(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return rows
 
 
-def verdict(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """What the paper claims, as far as these runs speak to it."""
+def verdict(rows: list[dict[str, Any]], results: list[dict[str, Any]]) -> dict[str, Any]:
+    """What the paper claims, as far as these runs speak to it; correlations are over runs, not over their means."""
     found: dict[str, Any] = {}
     for units in dict.fromkeys(r["units"] for r in rows):
         own = {r["name"]: r for r in rows if r["units"] == units}
         order = [f"HSVAE {a}" for a in ("30,10", "30,30", "10,30")]
         hoyer = {k: own[k]["last_average_draws"][0] for k in order if k in own}
         values = list(hoyer.values())
-        coded = [r for n, r in own.items() if n != "SC"]
-        R, accuracies = ([r[f"last_{k}"][0] for r in coded] for k in ("nll", "accuracy"))
+        coded = [r["last"] for r in results if r["units"] == units and r["name"] != "SC"]
+        R, accuracies = ([r[k] for r in coded] for k in ("nll", "accuracy"))
         dense = [(r["last_nll"][0], r["last_accuracy"][0]) for n, r in own.items() if n.startswith("VAE")]
         found[str(units)] = {
             "Av.Hoyer falls from (30,10) to (10,30)": values == sorted(values, reverse=True) and len(values) == 3,
@@ -256,7 +257,8 @@ def main() -> None:
     ]
     results = jobs.run(train, todo, args.state or args.out / "state", device=args.device)
     rows = table(results)
-    report = {"torch": torch.__version__, "steps": args.steps, "table": rows, "verdict": verdict(rows), "runs": results}
+    report = {"torch": torch.__version__, "steps": args.steps, "table": rows, "verdict": verdict(rows, results)}
+    report["runs"] = results
     args.out.mkdir(parents=True, exist_ok=True)
     (args.out / "hsvae_dbpedia.json").write_text(json.dumps(report, indent=1) + "\n")
     figure(results, args.out / "hsvae_dbpedia.png")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import torch
 from torch import Tensor
 
 import sparsevae as sv
-from reproductions import asperti, jobs, pseudo_vsc, smiley
+from reproductions import asperti, hsvae_dbpedia, jobs, pseudo_vsc, smiley
 from reproductions.stack import fit_together
 from sparsevae import step
 from sparsevae.draw import Tape
@@ -254,3 +255,37 @@ def test_true_sources_have_the_best_scores() -> None:
     assert found["used_by_group"] == {"bowtie": 4, "hat": 6, "eyes": 3, "mouth": 5}
     assert found["best_match"] == pytest.approx(1)
     assert found["presence"] == pytest.approx(1)
+
+
+# -- sentences -------------------------------------------------------------------------------------------------------
+
+
+def test_hsvae_s_table_is_made_of_fifteen_epochs_of_every_model(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    words, rng = [chr(97 + i) for i in range(16)], np.random.default_rng(0)
+
+    def texts(n: int) -> tuple[Any, Any]:
+        y = rng.integers(0, 3, n)
+        return np.array([" ".join(rng.choice(words[4 * k : 4 * k + 6], 6)) for k in y], dtype=object), y
+
+    parts = {name: texts(60) for name in ("train", "valid", "test")}
+    vocabulary = sv.Vocabulary.fit(list(parts["train"][0]), tokenizer="space")
+    monkeypatch.setattr(hsvae_dbpedia, "_texts", lambda train: parts)
+    monkeypatch.setattr(hsvae_dbpedia.dbpedia, "vocabulary", lambda: vocabulary)
+    monkeypatch.setattr(hsvae_dbpedia, "STATES", 8)
+    monkeypatch.setattr(hsvae_dbpedia, "EMBEDDING", 4)
+    names = ("HSVAE 30,10", "HSVAE 30,30", "HSVAE 10,30", "VAE C=0", "VAE C=5", "MAT 0.1,10.0", "SC")
+    jobs = [{"name": name, "units": 4, "seed": 0, "steps": 30} for name in names]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # codes of so few steps are empty, and the probe does not converge
+        results = [job | hsvae_dbpedia.train(**job, device="cpu") for job in jobs]
+    assert all([e["step"] for e in r["epochs"]] == list(range(2, 31, 2)) for r in results)
+    rows = hsvae_dbpedia.table(results)
+    assert [row["name"] for row in rows] == list(names)
+    found = hsvae_dbpedia.verdict(rows, results)["4"]
+    order = [found["Av.Hoyer"][f"HSVAE {prior}"] for prior in ("30,10", "30,30", "10,30")]
+    assert found["Av.Hoyer falls from (30,10) to (10,30)"] == (order == sorted(order, reverse=True))
+    assert -1 <= found["correlation of accuracy with R"] <= 1
+    hsvae_dbpedia.figure(results, tmp_path / "figure.png")
+    assert (tmp_path / "figure.png").stat().st_size > 1000
