@@ -176,9 +176,11 @@ def _numeric(path: Path, table: Any) -> tuple[np.ndarray, tuple[str, ...]]:
         if index not in columns
     ]
     if not columns:
-        raise ValueError(f"{path}: no numeric column; there are: {', '.join(left_out) or 'none'}")
+        there = ", ".join(left_out) or "none"
+        raise ValueError(f"{path}: no numeric column; there are: {there}. Texts are read with text=Text(column=...).")
     if left_out:
-        warnings.warn(f"{path}: left out, not numbers: {', '.join(left_out)}", stacklevel=4)
+        hint = "; a model of texts is told their column with text=Text(column=...)"
+        warnings.warn(f"{path}: left out, not numbers: {', '.join(left_out)}{hint}", stacklevel=4)
     X = np.empty((table.num_rows, len(columns)), dtype=np.result_type(*columns.values()))
     for place, column in enumerate(columns.values()):
         X[:, place] = column
