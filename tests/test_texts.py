@@ -774,9 +774,10 @@ def test_in_a_pipeline_with_a_classifier(cls: Any, more: dict[str, Any]) -> None
     assert list(pipe[:-1].get_feature_names_out()) == [f"{cls.__name__.lower()}{j}" for j in range(8)]
 
 
-def test_grid_search_over_alpha_and_the_vocabulary() -> None:
-    grid = {"alpha": [0.1, 0.5], "text__size": [5, 50]}
-    search = GridSearchCV(make(sv.VSC, training={"steps": 30}), grid, cv=2, error_score="raise").fit(X[:80])
+@pytest.mark.parametrize(("cls", "alphas"), [(sv.VSC, [0.1, 0.5]), (sv.HSVAE, [0.5, 3.0])])
+def test_grid_search_over_alpha_and_the_vocabulary(cls: Any, alphas: list[float]) -> None:
+    grid = {"alpha": alphas, "text__size": [5, 50]}
+    search = GridSearchCV(make(cls, training={"steps": 30}), grid, cv=2, error_score="raise").fit(X[:80])
     scores = search.cv_results_["mean_test_score"]
     assert len(np.unique(scores)) == 4
     assert search.best_estimator_.transform(X).shape == (len(X), 4)
