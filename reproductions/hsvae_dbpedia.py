@@ -32,8 +32,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from sklearn.linear_model import LogisticRegression
-from sklearn.preprocessing import StandardScaler
 
 import sparsevae as sv
 from reproductions import jobs
@@ -81,9 +79,7 @@ def sparsity(est: Any, X: Any) -> dict[str, float]:
 def accuracy(est: Any, texts: Mapping[str, tuple[Any, Any]], draws: int) -> float:
     """Of a logistic regression on the mean of some draws."""
     Z, Z_test = (est.draw_codes(texts[part][0], draws).mean(0) for part in ("train", "test"))
-    scaler = StandardScaler().fit(Z)
-    probe = LogisticRegression(max_iter=300).fit(scaler.transform(Z), texts["train"][1])
-    return float(probe.score(scaler.transform(Z_test), texts["test"][1]))
+    return metrics.linear_probe(Z, texts["train"][1], Z_test, texts["test"][1])
 
 
 def train(

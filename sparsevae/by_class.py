@@ -16,6 +16,7 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from torch import Tensor
 
 from sparsevae import metrics
 from sparsevae.auditing import check_coder
@@ -24,7 +25,6 @@ from sparsevae.history import History
 from sparsevae.metrics.arrays import labels, matrix
 from sparsevae.parameters import check_number
 from sparsevae.texts import Texts, held
-from sparsevae.threads import inference
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -329,15 +329,13 @@ def _printed(Z: Array, y: Array) -> Array | None:
 
 def _off(est: SparseCoder, X: Any) -> Array | None:
     """P(off) of every row and unit, (n, J): of HSVAE E[gamma], of other gates 1 - p_on; None for dense codes."""
-    if hasattr(est, "gates"):
-        return 1 - np.asarray(est.gates(X), np.float64)
-    with inference(est._device()):
-        blocks, order = est._grouped(est._read(X, reset=False))
-        laws = [(est.model_.encode(x), n) for x, n in blocks]
-        if not all(hasattr(q, "p_on") for q, _ in laws):
-            return None
-        off = 1 - np.concatenate([q.p_on[:n].double().cpu().numpy() for q, n in laws])  # type: ignore[attr-defined]
-    return np.asarray(np.clip(off if order is None else off[order], 0, 1))
+
+    def off(q: Any) -> Tensor:
+        p_on: Tensor = q.p_on if hasattr(q, "p_on") else q.mean[:, :0]
+        return (1 - p_on.double()).clamp(0, 1)
+
+    found = est._ask(X, off)
+    return found if found.shape[1] else None
 
 
 def _words(est: SparseCoder, X: Any) -> Any:

@@ -496,16 +496,21 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         return np.asarray(_put_back(np.concatenate(found), order)).swapaxes(0, 1)
 
     @_inference
+    def _ask(self, X: Any, question: Callable[[Distribution], Tensor]) -> Array:
+        """A question to q(z|x), row by row; (n, ...)."""
+        blocks, order = self._grouped(self._read(X, reset=False))
+        answers = [question(self.model_.encode(x))[:n].cpu().numpy() for x, n in blocks]
+        found: Array = _put_back(np.concatenate(answers), order)
+        return found
+
     def posterior_means(self, X: Any) -> dict[str, Array]:
         """Means of q(z|x), (rows, J) each: `slab`, of units that are on, and of gated units `gated`, P(on) times it."""
-        blocks, order = self._grouped(self._read(X, reset=False))
-        found: dict[str, list[Array]] = {}
-        for x, n in blocks:
-            q = self.model_.encode(x)
-            own = {"slab": q.loc, "gated": q.mean} if hasattr(q, "p_on") and hasattr(q, "loc") else {"slab": q.mean}
-            for name, mean in own.items():
-                found.setdefault(name, []).append(mean[:n].cpu().numpy())
-        return {name: np.asarray(_put_back(np.concatenate(means), order)) for name, means in found.items()}
+
+        def both(q: Any) -> Tensor:
+            gated = hasattr(q, "p_on") and hasattr(q, "loc")
+            return torch.stack([q.loc, q.mean] if gated else [q.mean], 1)  # (B, 1 or 2, J)
+
+        return dict(zip(("slab", "gated"), self._ask(X, both).swapaxes(0, 1), strict=False))
 
     @_inference
     def inverse_transform(self, Z: Any) -> Any:

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.distributions import Distribution
 
 from sparsevae.draw import Draw
-from sparsevae.estimator import Array, SparseCoder, _inference, _put_back
+from sparsevae.estimator import Array, SparseCoder
 from sparsevae.families import Family, Likelihood
 from sparsevae.labels import Labels, read_labels
 from sparsevae.metrics.multilabel import cardinality, macro_f1, micro_f1
@@ -250,13 +250,9 @@ class LabelledCoder(SparseCoder):
 
     # -- what the model says ------------------------------------------------------------------------------------
 
-    @_inference
     def _ask(self, X: Any, question: Callable[[Distribution], Tensor]) -> Array:
         """A question to the label part of q(z|x), row by row; (n, ...)."""
-        blocks, order = self._grouped(self._read(X, reset=False))
-        answers = [question(_parts(self.model_.encode(x))[0])[:n].cpu().numpy() for x, n in blocks]
-        found: Array = _put_back(np.concatenate(answers), order)
-        return found
+        return super()._ask(X, lambda q: question(_parts(q)[0]))
 
     @available_if(_describes_x)
     def inverse_transform(self, Z: Any) -> Any:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from sparsevae.draw import Draw
-from sparsevae.estimator import Array, _inference, _put_back
+from sparsevae.estimator import Array
 from sparsevae.families import HierarchicalPosterior, wide
 from sparsevae.model import LatentModel, Site, Trace
 from sparsevae.models.vsc import GatedCoder
@@ -122,10 +121,11 @@ class HSVAE(GatedCoder):
     def weights(self) -> dict[str, float]:
         return {"kl_gamma": float(self.kl_gamma), "kl_z": float(self.kl_z)}
 
-    @_inference
     def gates(self, X: Any) -> Array:
         """E[1 - gamma] = P(unit on), of every row and unit, (n, J)."""
-        blocks, order = self._grouped(self._read(X, reset=False))
-        laws: Any = ((self.model_.encode(x), n) for x, n in blocks)
-        found: Array = _put_back(np.concatenate([q.p_on[:n].cpu().numpy() for q, n in laws]), order)
-        return found
+
+        def p_on(q: Any) -> Tensor:
+            found: Tensor = q.p_on
+            return found
+
+        return self._ask(X, p_on)
