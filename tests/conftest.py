@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 import torch
+from torch import Tensor, nn
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -22,3 +23,14 @@ def one_thread_again(one_thread: None) -> Iterator[None]:
     """A test that sets more threads leaves none of them behind."""
     yield
     torch.set_num_threads(1)
+
+
+class Shifted(nn.Module):
+    """A user's own network without random weights."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.shift = nn.Parameter(torch.linspace(-1, 1, width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.tanh(x + self.shift)

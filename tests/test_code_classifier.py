@@ -13,6 +13,7 @@ import pandas as pd
 import pytest
 import scipy.sparse as sp
 import torch
+from conftest import Shifted
 from safetensors.torch import load_file
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
@@ -278,17 +279,6 @@ def test_without_settings_training_stops_early() -> None:
 def test_arguments_that_cannot_work_are_refused(changes: dict[str, Any], says: str) -> None:
     with pytest.raises(ValueError, match=says):
         make(**changes).fit(X, CLASS)
-
-
-class Shifted(nn.Module):
-    """A user's own network without random weights."""
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.shift = nn.Parameter(torch.linspace(-1, 1, width))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.tanh(x + self.shift)
 
 
 EFFECTS: dict[str, tuple[dict[str, Any], Any]] = {

@@ -13,7 +13,7 @@ import pytest
 import scipy.sparse
 import scipy.stats
 import torch
-from torch import nn
+from conftest import Shifted
 
 import sparsevae as sv
 from sparsevae.draw import Draw, Fresh
@@ -290,17 +290,6 @@ def test_weights_name_the_terms_that_the_objective_measures(cls: Any) -> None:
 
 
 # -- no parameter without effect -------------------------------------------------------------------------------------
-
-
-class Shifted(nn.Module):
-    """A user's own network without random weights."""
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.shift = nn.Parameter(torch.linspace(-1, 1, width))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.tanh(x + self.shift)
 
 
 EFFECTS: dict[str, tuple[dict[str, Any], Any]] = {

@@ -12,11 +12,11 @@ import pandas as pd
 import pytest
 import scipy.sparse as sp
 import torch
+from conftest import Shifted
 from sklearn.base import clone
 from sklearn.exceptions import DataConversionWarning, NotFittedError
 from sklearn.model_selection import GridSearchCV
 from sklearn.utils.estimator_checks import parametrize_with_checks
-from torch import nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 import sparsevae as sv
@@ -509,17 +509,6 @@ def test_reading_labels_keeps_what_they_are_like() -> None:
 
 
 # -- every parameter ------------------------------------------------------------------------------------------------
-
-
-class Shifted(nn.Module):
-    """A user's own network without random weights."""
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.shift = nn.Parameter(torch.linspace(-1, 1, width))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.tanh(x + self.shift)
 
 
 CON: dict[str, Any] = {"variant": "con", "free_features": 3, "free_cap": 2}

@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 import scipy.sparse as sp
 import torch
+from conftest import Shifted
 from sklearn.exceptions import NotFittedError
 from torch import nn
 
@@ -186,17 +187,6 @@ def test_a_counter_has_no_word_on_x() -> None:
     assert not {"likelihood", "variance", "variance_floor", "decoder", "n_components"} & set(est.get_params())
 
 
-class Shifted(nn.Module):
-    """A user's own network without random weights."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.shift = nn.Parameter(torch.linspace(-1, 1, 64))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.tanh(x + self.shift)
-
-
 STRIPS = {"columns": COLUMNS}
 EFFECTS: dict[str, tuple[dict[str, Any], Any]] = {
     # parameter: what else must be set for it to matter, another value
@@ -204,7 +194,7 @@ EFFECTS: dict[str, tuple[dict[str, Any], Any]] = {
     "network": ({}, "conv"),
     "image_shape": (STRIPS, (16, 12)),
     "scale": ({}, "standard"),
-    "encoder": (STRIPS, Shifted()),
+    "encoder": (STRIPS, Shifted(64)),
     "training": ({}, sv.Training(steps=9, verbose=0)),
     "cap": ({}, 6),
     "columns": ({}, COLUMNS),
