@@ -111,11 +111,11 @@ def fit_together(members: Sequence[Any], X: Any) -> None:
         rows = m._read(X, reset=True)
         m._start(rows)
     first, n = members[0], len(members)
-    settings = first._training()
+    settings = first.training_
     device = settings.torch_device()
     posterior, likelihood = first.posterior(), _likelihood(members)
     units, features = int(first.n_components), int(first.n_features_in_)
-    hidden = tuple(int(h) for h in first.hidden)
+    hidden = first.hidden_
     sizes = Sizes(
         features, posterior.width(units), units, likelihood.width(features), hidden, first.image_shape, members=(n,)
     )

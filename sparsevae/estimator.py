@@ -48,6 +48,7 @@ __all__ = ["Array", "ImportanceBound", "SparseCoder", "load"]
 
 CODES = ("z", "free")  # the latent variables that a code is made of; others, such as HSVAE's gamma, govern them
 _LOST = (-math.inf, -math.inf, math.inf, 1.0)  # ELBO, importance bound, its error, effective samples
+_LEFT_OPEN = ("steps", "batch_size", "learning_rate")  # of training: the data settle them where the user does not
 _NESTED = {"training": Training, "text": Text}  # parameters that have parameters
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -95,10 +96,10 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
 
     n_components: Annotated[int, "Number of latent units J."] = field(default=64, kw_only=False)
     hidden: Annotated[
-        tuple[int, ...],
-        "Hidden layer sizes of the encoder; the decoder mirrors them. For texts one size, the GRU's states. Networks "
-        "asperti and mat ignore it.",
-    ] = (400,)
+        tuple[int, ...] | None,
+        "Hidden layer sizes of the encoder; the decoder mirrors them. For texts one size, the GRU's states. None: "
+        "(400,), for texts (128,). Networks asperti and mat ignore it.",
+    ] = None
     network: Annotated[
         str,
         "auto: gru for texts, dense for numbers; conv, any image: convolutions, then `hidden`; asperti, 28 x 28 "
@@ -122,6 +123,7 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
     # -- the recipe: what a paper's file says -------------------------------------------------------------------
 
     story: ClassVar[type[LatentModel]] = LatentModel
+    usual: ClassVar[Mapping[str, Mapping[str, float]]] = {}  # kind of data -> argument -> what None means
 
     def posterior(self) -> families.Family:
         """The family of q(z|x)."""
@@ -134,6 +136,11 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
     def weights(self) -> dict[str, float]:
         """Weights of the terms; schedules may drive those named here."""
         return {"kl_z": 1.0}
+
+    def _value(self, name: str) -> float:
+        """A constructor argument, or what `usual` has for it where it is None; before fit that for numbers."""
+        own, kind = getattr(self, name), getattr(self, "input_", Arrays).kind
+        return float(self.usual[kind][name] if own is None else own)
 
     def refuse_free_bits(self) -> None:
         """For recipes whose terms are not a KL a unit."""
@@ -152,7 +159,8 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
     def check(self) -> None:
         """Refuse constructor arguments that cannot work; subclasses add their own."""
         check_number("n_components", self.n_components, "an integer above 0", lambda n: n > 0, whole=True)
-        check_sizes("hidden", self.hidden, empty=True)
+        if self.hidden is not None:
+            check_sizes("hidden", self.hidden, empty=True)
         check_choice("network", self.network, ("auto", *NETWORKS))
         if self.image_shape is not None:
             self._check_image_shape(self.image_shape)
@@ -170,6 +178,9 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
                 raise TypeError(f"{name} must be a {kind.__name__}(...) or None, got {getattr(self, name)!r}.")
         self._training().validate()
         self._text().validate()
+
+    def check_run(self, steps: int) -> None:
+        """Refuse what does not fit a run of so many steps; subclasses may."""
 
     def _check_image_shape(self, shape: Any) -> None:
         expected = "(height, width) or (height, width, channels), such as (28, 28) or (32, 32, 3)"
@@ -247,7 +258,7 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
             del self.model_  # should X be refused, no old model goes with half-new settings
         X = self._read(X, reset=True)
         self._start(X)
-        self._train(X, self._training(), self.schedules(), None, watch=watch)
+        self._train(X, self.training_, self.schedules(), None, watch=watch)
         return self
 
     def fit_transform(self, X: Any, y: Any = None, **more: Any) -> Any:
@@ -266,10 +277,10 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
             self._start(X)
         else:
             self.input_.check(self, X)
-        self._train(X, *self._once_more(), getattr(self, "_moments", None))
+        self._train(X, *self._once_more(X.shape[0]), getattr(self, "_moments", None))
         return self
 
-    def _once_more(self) -> tuple[Training, dict[str, Schedule]]:
+    def _once_more(self, n_rows: int) -> tuple[Training, dict[str, Schedule]]:
         """Settings and schedules of one more pass."""
         settings = self._training()
         plan = {**self.schedules(), **(settings.schedules or {})}
@@ -288,12 +299,14 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
             "compile": False,
             "seed": mix(settings.seed, self.n_steps_),
         }
-        return Training(**once), ends
+        return self.input_.settle(Training(**once), n_rows), ends
 
     def _start(self, X: Any) -> None:
         """Settle what the data settle, and build the networks."""
-        settings = self._training()
         self.input_.start(self, X)
+        self.hidden_ = self._hidden()
+        self.training_ = settings = self.input_.settle(self._training(), X.shape[0])
+        self.check_run(settings.total_steps(X.shape[0]))
         rows = place(X, torch.device("cpu"), resident=False)
         self.fingerprint_ = fingerprint(rows)
         self.n_steps_ = self.n_rows_ = 0
@@ -305,6 +318,9 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         self.to(device)
         some = torch.randperm(rows.shape[0], generator=torch.Generator().manual_seed(mix(settings.seed, 7)))[:BLOCK]
         model.prior.start(self.input_.prepare(rows.take(some).to(device)))
+
+    def _hidden(self) -> tuple[int, ...]:
+        return self.input_.hidden if self.hidden is None else tuple(int(h) for h in self.hidden)
 
     def _build(self, n_features: int, weights: torch.Generator) -> LatentModel:
         n, posterior, likelihood = int(self.n_components), self.posterior(), self._likelihood(weights)
@@ -321,8 +337,8 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         return likelihood
 
     def _sizes(self, n_features: int, raw_z: int, units: int, raw_x: int) -> Sizes:
-        hidden, image, words = tuple(int(h) for h in self.hidden), self.image_shape, self.input_.embedding()
-        sizes = Sizes(n_features, raw_z, units, raw_x, hidden, image, words=words)
+        image, words = self.image_shape, self.input_.embedding()
+        sizes = Sizes(n_features, raw_z, units, raw_x, self.hidden_, image, words=words)
         if image is not None:
             image_of(sizes)  # refuses a shape that does not hold a row, whether or not the networks look at it
         return sizes
@@ -405,13 +421,15 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
 
     def _signature(self) -> dict[str, Any]:
         """What a run is a function of: class, constructor, seed and data; not where it writes or what it prints."""
-        settings = encode(self._training().get_params(), "training")["dict"]
+        settings = encode(self.training_.get_params(), "training")["dict"]
         for free in ("folder", "resume", "verbose", "checkpoint_every"):
             del settings[free]
         own = {k: str(getattr(self, k)) for k in ("encoder", "decoder")}
         return {
             "model": type(self).__name__,
             **self._constructor(),
+            "hidden": list(self.hidden_),
+            "weights": self.weights(),
             **own,
             **settings,
             "data": self.fingerprint_,
@@ -763,6 +781,10 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
             "text": None if self.text is None else self.text.plain(),
             "feature_names_in": None if names is None else [str(name) for name in names],
             **of_input,
+            "settled": {
+                "hidden": list(self.hidden_),
+                **{k: encode(getattr(self.training_, k), f"training.{k}") for k in _LEFT_OPEN},
+            },
             "data_fingerprint": self.fingerprint_,
             "n_steps": self.n_steps_,
             "n_rows": self.n_rows_,
@@ -782,6 +804,10 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         self.n_steps_, self.n_rows_ = meta["n_steps"], meta.get("n_rows", 0)
         self.history_ = History.from_columns(meta["history"])
         self.input_ = (Texts if "texts" in meta else Arrays).restored(meta)
+        settled = dict(meta.get("settled", {}))
+        self.hidden_ = tuple(settled.pop("hidden", self._hidden()))
+        known = Training(**(self._training().get_params(deep=False) | settled))
+        self.training_ = self.input_.settle(known, self.n_rows_)
         self.model_ = self._build(self.input_.width, torch.Generator()).eval()
         for part, module in (("model.", self.model_), ("scaling.", self.input_.prepare)):
             try:

@@ -23,6 +23,7 @@ from sparsevae.draw import Draw
 from sparsevae.model import LatentModel
 from sparsevae.recurrent import Embedding
 from sparsevae.rows import Rows, Stats, place, stats
+from sparsevae.settings import Training
 from sparsevae.step import BLOCK
 from sparsevae.threads import threads
 
@@ -49,6 +50,10 @@ class Input:
         The column of a table that holds X, where it is but one.
     together : int
         Rows that are encoded and scored at once, always: matrix products round differently for other shapes.
+    kind : str
+        Its name in the `usual` of a model.
+    hidden : tuple of int
+        What hidden=None means.
     """
 
     width: int
@@ -56,6 +61,12 @@ class Input:
     prepare: nn.Module
     column: str | None = None
     together: ClassVar[int] = BLOCK
+    kind: ClassVar[str]
+    hidden: ClassVar[tuple[int, ...]]
+
+    def settle(self, training: Training, n_rows: int) -> Training:
+        """Settings for a run on so many rows, where they were left open: length, batches, rate."""
+        return training.settled()
 
     def about(self) -> dict[str, int]:
         """How large a row is, in words."""
@@ -129,6 +140,8 @@ class Input:
 class Arrays(Input):
     """Rows of numbers, scaled, under a likelihood that fits them. Learned: `scaling`."""
 
+    kind: ClassVar[str] = "numbers"
+    hidden: ClassVar[tuple[int, ...]] = (400,)
     scaling: scalings.Scaling
 
     @property

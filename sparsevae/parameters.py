@@ -68,6 +68,12 @@ def check_choice(name: str, value: Any, choices: Collection[str]) -> None:
         raise ValueError(f"{name} must be one of {', '.join(choices)}; got {value!r}.")
 
 
+def check_weight(name: str, value: Any) -> None:
+    """Refuse what is no weight of a term; None leaves it to the kind of data."""
+    if value is not None:
+        check_number(name, value, "a number, 0 or above, or None", lambda w: w >= 0)
+
+
 def check_flag(name: str, value: Any) -> None:
     """Refuse what is neither True nor False."""
     if np.ndim(value) or value not in (True, False):

@@ -114,7 +114,7 @@ def _headline(est: SparseCoder, numbers: Mapping[str, Any]) -> str:
 
 def _settings(est: SparseCoder) -> list[tuple[str, str]]:
     """What was trained: the constructor, the length of the run and the seed."""
-    training = est._training()
+    training = est.training_
     skip = ("training", "encoder", "decoder", "variance_floor", "variance")
     own = {k: v for k, v in est.get_params(deep=False).items() if k not in skip}
     own |= {"likelihood": est.likelihood_} | est.model_.likelihood.describe()

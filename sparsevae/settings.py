@@ -6,7 +6,7 @@ import math
 import os
 from collections.abc import Callable, Mapping
 from numbers import Integral
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import numpy as np
 import torch
@@ -18,10 +18,10 @@ from sparsevae.schedules import Constant, Cosine, Schedule, Step
 
 __all__ = ["Training"]
 
-_DECAYS: dict[str, Callable[[Training], Schedule]] = {
-    "constant": lambda t: Constant(t.learning_rate),
-    "cosine": lambda t: Cosine(t.learning_rate, 0.0),
-    "step": lambda t: Step(t.learning_rate, t.learning_rate * t.decay_factor, t.decay_at),
+_DECAYS: dict[str, Callable[[Training, float], Schedule]] = {
+    "constant": lambda t, rate: Constant(rate),
+    "cosine": lambda t, rate: Cosine(rate, 0.0),
+    "step": lambda t, rate: Step(rate, rate * t.decay_factor, t.decay_at),
 }
 
 
@@ -32,11 +32,16 @@ class Training(BaseEstimator):
     {parameters}
     """
 
-    steps: Annotated[int | None, "Gradient steps; 10,000 when neither steps nor epochs is given."] = None
+    steps: Annotated[
+        int | None,
+        "Gradient steps; when neither steps nor epochs is given 10,000, for texts six passes and at least 1,000.",
+    ] = None
     epochs: Annotated[float | None, "Length of the run as passes over the data, instead of steps."] = None
-    batch_size: Annotated[int, "Rows in a minibatch (all rows where there are fewer)."] = 128
+    batch_size: Annotated[
+        int | None, "Rows in a minibatch (all rows where there are fewer); None: 128, for texts 32."
+    ] = None
     optimizer: Annotated[str, "adam, or momentum (.9), which wants other rates."] = "adam"
-    learning_rate: Annotated[float, "The optimiser's rate at the start."] = 2e-3
+    learning_rate: Annotated[float | None, "The optimiser's rate at the start; None: 2e-3, for texts 1e-2."] = None
     decay: Annotated[str, "Course of the rate: constant, cosine (to 0), or step (times decay_factor at decay_at)."] = (
         "cosine"
     )
@@ -115,10 +120,19 @@ class Training(BaseEstimator):
         if self.resume and self.folder is None:
             raise ValueError("training.resume needs training.folder, the run folder to continue.")
 
+    def settled(self, *, steps: int = 10_000, batch_size: int = 128, learning_rate: float = 2e-3) -> Training:
+        """A copy where what was left open has a value: the ones given here, by default those for rows of numbers."""
+        own: dict[str, Any] = self.get_params(deep=False)
+        usual: dict[str, Any] = {"batch_size": batch_size, "learning_rate": learning_rate}
+        if self.epochs is None:
+            usual["steps"] = steps
+        return Training(**(own | {k: v for k, v in usual.items() if own[k] is None}))
+
     def total_steps(self, n_rows: int) -> int:
+        """How many steps a run on so many rows has, by settled settings."""
         if self.epochs is not None:
-            return max(1, math.ceil(self.epochs * n_rows / min(self.batch_size, n_rows)))
-        return int(self.steps) if self.steps is not None else 10_000
+            return max(1, math.ceil(self.epochs * n_rows / min(cast(int, self.batch_size), n_rows)))
+        return int(cast(int, self.steps))
 
     def held_out(self, n_rows: int) -> int:
         """How many rows validation keeps aside: at least one where a fraction is asked for, never all."""
@@ -126,8 +140,8 @@ class Training(BaseEstimator):
         return min(max(1, round(share * n_rows)), n_rows - 1) if share else 0
 
     def rates(self) -> Schedule:
-        """The course of the learning rate."""
-        return _DECAYS[self.decay](self)
+        """The course of the learning rate, by settled settings."""
+        return _DECAYS[self.decay](self, cast(float, self.learning_rate))
 
     def torch_device(self) -> torch.device:
         auto = "cuda" if torch.cuda.is_available() else "cpu"

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from numbers import Integral
+from typing import cast
 
 import numpy as np
 import torch
@@ -163,10 +164,11 @@ class Run:
         self.parameters = [p for p in model.parameters() if p.requires_grad]
         self.rate = torch.tensor(training.learning_rate, device=rows.device)
         self.optimiser = OPTIMISERS[training.optimizer](self.parameters, self.rate)
-        found = parts(rows, items, min(int(training.batch_size), len(items)))
+        batch = int(cast(int, training.batch_size))  # settled by now
+        found = parts(rows, items, min(batch, len(items)))
         if len(found) > 1 and self._compares_rows():
             found = [(rows, items)]
-        self.size = min(int(training.batch_size), *(len(own) for _, own in found))  # of every batch of every feed
+        self.size = min(batch, *(len(own) for _, own in found))  # of every batch of every feed
         self.feeds = [Feed(part, Order(own, self.size, training.seed, k)) for k, (part, own) in enumerate(found)]
         self.plan = Plan([len(own) for _, own in found], total, training.seed)
         self.schedules = dict(schedules)

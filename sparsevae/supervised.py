@@ -204,7 +204,7 @@ class LabelledCoder(SparseCoder):
         self._accept(Y)
         self._tune(X, Y)
         self._begin(X, Y)
-        self._train(X, self._training(), self.schedules(), None, Y, watch)
+        self._train(X, self.training_, self.schedules(), None, Y, watch)
         return self
 
     def partial_fit(self, X: Any, y: Any = None, classes: Any = None, *, label_names: Any = None) -> Self:
@@ -221,7 +221,7 @@ class LabelledCoder(SparseCoder):
             self._begin(X, Y)
         else:
             self.input_.check(self, X)
-        self._train(X, *self._once_more(), getattr(self, "_moments", None), Y)
+        self._train(X, *self._once_more(X.shape[0]), getattr(self, "_moments", None), Y)
         return self
 
     def _targets(self, X: Any, y: Any, label_names: Any = None, classes: Any = None) -> Any:

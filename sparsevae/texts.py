@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,6 +25,7 @@ from sparsevae.model import LatentModel
 from sparsevae.parameters import check_choice, check_number, parameters
 from sparsevae.recurrent import Embedding, Projection, Writer, generate
 from sparsevae.rows import Ragged, Rows
+from sparsevae.settings import Training
 from sparsevae.text import EOS, FILES, TOKENIZERS, Vocabulary, choose_widths, read_texts
 from sparsevae.tokens import TokenData, spoken
 
@@ -34,6 +36,8 @@ __all__ = ["Text", "Texts", "held", "holds_texts"]
 
 _MULTIPLE = 8  # rows have so many positions, or a multiple
 _AT_ONCE = 32  # texts that are written together
+_WORDS = 1_000, 20_000  # of a vocabulary, where nothing was said: a word wants to be seen more than once
+_LEAST_STEPS, _PASSES, _BATCH, _RATE = 1_000, 6, 32, 1e-2  # a run on texts, where nothing was said
 
 
 @parameters
@@ -46,11 +50,15 @@ class Text(BaseEstimator):
     tokenizer: Annotated[
         str, "words (any language), space (text that is split already) or paper (HSVAE's DBpedia); see `Vocabulary`."
     ] = "words"
-    size: Annotated[int, "Most words of the vocabulary: the most frequent ones, the unknown word among them."] = 20_000
+    size: Annotated[
+        int | None,
+        "Most words of the vocabulary: the most frequent ones, the unknown word among them; None: as many as there are "
+        "texts, but 1,000 at least and 20,000 at most.",
+    ] = None
     min_count: Annotated[int, "Words that are seen less often are unknown."] = 1
     max_length: Annotated[int, "Most words of a text; of a longer one the beginning is kept."] = 60
     column: Annotated[str | None, "The column of texts, where X is a DataFrame or a .csv or .parquet file."] = None
-    embedding: Annotated[int, "Numbers that stand for a word inside the networks."] = 256
+    embedding: Annotated[int, "Numbers that stand for a word inside the networks."] = 128
     vocabulary: Annotated[
         Vocabulary | None, "One of your own, instead of tokenizer, size and min_count; None: learned from the texts."
     ] = None
@@ -58,7 +66,8 @@ class Text(BaseEstimator):
     def validate(self) -> None:
         """Refuse settings that cannot work, before anything starts."""
         check_choice("text.tokenizer", self.tokenizer, TOKENIZERS)
-        check_number("text.size", self.size, "an integer above 1", lambda n: n > 1, whole=True)
+        if self.size is not None:
+            check_number("text.size", self.size, "an integer above 1, or None", lambda n: n > 1, whole=True)
         for name in ("min_count", "max_length", "embedding"):
             check_number(f"text.{name}", getattr(self, name), "an integer above 0", lambda n: n > 0, whole=True)
         if not isinstance(self.column, (str, type(None))):
@@ -70,7 +79,7 @@ class Text(BaseEstimator):
         """The settings as plain values."""
         own: dict[str, Any] = self.get_params(deep=False)
         for name in ("size", "min_count", "max_length", "embedding"):
-            own[name] = int(own[name])
+            own[name] = None if own[name] is None else int(own[name])
         return own | {"vocabulary": None if self.vocabulary is None else self.vocabulary.to_dict()}
 
     @classmethod
@@ -118,7 +127,15 @@ class Texts(Input):
 
     law = "tokens"
     together: ClassVar[int] = 64  # a text is many steps: few texts, and many draws of one, should not wait for 512
+    hidden: ClassVar[tuple[int, ...]] = (128,)
+    kind: ClassVar[str] = "texts"
     vocabulary: Vocabulary
+
+    def settle(self, training: Training, n_rows: int) -> Training:
+        """Small batches at a high rate: a step reads each of a text's words in turn, however few the texts."""
+        size = min(training.batch_size or _BATCH, max(1, n_rows))
+        steps = max(_LEAST_STEPS, math.ceil(_PASSES * n_rows / size))
+        return training.settled(steps=steps, batch_size=_BATCH, learning_rate=_RATE)
 
     def __init__(self, text: Text) -> None:
         self.text = Text(**text.get_params(deep=False))
@@ -147,8 +164,9 @@ class Texts(Input):
             name = type(est).__name__
             raise ValueError(f"Found {len(texts)} texts, while a minimum of {least} is required by {name}.")
         if reset:
-            own = {name: getattr(self.text, name) for name in ("tokenizer", "size", "min_count")}
-            self.vocabulary = self.text.vocabulary or Vocabulary.fit(texts, **own)
+            own = {name: getattr(self.text, name) for name in ("tokenizer", "min_count")}
+            size = min(max(len(texts), _WORDS[0]), _WORDS[1]) if self.text.size is None else self.text.size
+            self.vocabulary = self.text.vocabulary or Vocabulary.fit(texts, size=size, **own)
         found = self.vocabulary.encode(texts, max_length=int(self.text.max_length))
         if found.cut.any():
             warnings.warn(
@@ -172,7 +190,7 @@ class Texts(Input):
         """Every text can be described: unknown words are words."""
 
     def likelihood(self, est: SparseCoder) -> TokenData:
-        return TokenData(Projection(int(est.hidden[0]), len(self.vocabulary)), positions=self.width)
+        return TokenData(Projection(est.hidden_[0], len(self.vocabulary)), positions=self.width)
 
     def embedding(self) -> Embedding:
         return Embedding(len(self.vocabulary), int(self.text.embedding))
@@ -281,5 +299,5 @@ def _check_settings(est: SparseCoder) -> None:
             raise ValueError(f"for texts {key} must be {' or '.join(map(repr, values))}, got {value!r}.")
     if est._training().binarise:
         raise ValueError("training.binarise is for pixels, and X holds texts: leave it False.")
-    if len(est.hidden) != 1:
+    if est.hidden is not None and len(est.hidden) != 1:
         raise ValueError(f"for texts hidden must be one size, that of the GRU's states, got {est.hidden!r}.")

@@ -122,6 +122,7 @@ def fit(
     KeyboardInterrupt, SystemExit
         After SIGINT or SIGTERM, with the checkpoint written and the model as of the last step.
     """
+    training = training.settled()
     device = rows.device
     items, held_out = split(rows.shape[0], training, device)
     total = training.total_steps(len(items))
@@ -277,7 +278,8 @@ def _warn_about_sparsity(history: History, model: LatentModel) -> None:
     elif last["active_units"] < 0.05 * n:
         found = f"only {last['active_units']:g} of {n} units differ between rows: the code has nearly collapsed"
         remedies = ["kl_warmup=0.2", "more steps", more, *sharper, "data with scale='auto'"]
-    elif last["active_units"] == n and model.posterior.density:  # without noise no unit is pruned, whatever the size
+    elif last["active_units"] == n and last["nonzeros"] > n / 2 and model.posterior.density:
+        # where a row has few units on, it is well that all rows together use each; without noise none is ever pruned
         found = f"all {n} units are active: the code may be too small to be sparse"
         remedies = ["a larger n_components", less]
     else:

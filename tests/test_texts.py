@@ -225,7 +225,7 @@ def test_hsvae_has_as_many_parameters_as_published(ids: int, published: int) -> 
     """DBpedia and Yelp with 32 dimensions: one embedding for both networks, four heads, no other layer."""
     words = (*(f"w{i}" for i in range(ids - 3)), UNKNOWN)
     est = sv.HSVAE(32, hidden=(512,))
-    est.input_ = Texts(Text())
+    est.input_, est.hidden_ = Texts(Text(embedding=256)), (512,)
     est.input_.vocabulary = Vocabulary(words)
     model = est._build(est.input_.width, torch.Generator())
     assert sum(p.numel() for p in model.parameters()) == published
@@ -885,3 +885,83 @@ def test_terms_of_whole_batches_see_texts_of_all_lengths() -> None:
             est.set_params(**small).fit(texts)
         widths[name] = len(runs[0].feeds)
     assert widths == {"vae": 2, "capacity": 1, "mat": 1}
+
+
+# -- what is left open -----------------------------------------------------------------------------------------------
+
+
+def test_what_is_left_open_is_settled_by_the_kind_of_data() -> None:
+    numbers = np.random.default_rng(0).normal(size=(300, 5))
+    settled = {}
+    for name, data in (("texts", X), ("numbers", numbers)):
+        est = sv.HSVAE(training=sv.Training(steps=2, seed=3, verbose=0)).fit(data)
+        assert (est.hidden, est.beta, est.kl_z, est.training.batch_size, est.training.learning_rate) == (None,) * 5
+        assert (est.training_.seed, est.training_.steps) == (3, 2)  # what was said is as it was
+        prior, training = est.model_.prior, est.training_
+        gates = float(prior.alpha.unique()), float(prior.beta.unique())
+        settled[name] = est.hidden_, training.batch_size, training.learning_rate, *gates, *est.weights().values()
+        assert clone(est).get_params(deep=False) | {"training": None} == sv.HSVAE().get_params(deep=False)
+    assert settled["texts"] == ((128,), 32, 1e-2, 1.5, 1.0, 0.03, 0.05)
+    assert settled["numbers"] == ((400,), 128, 2e-3, 1.5, 0.5, 1.0, 1.0)
+
+
+@pytest.mark.parametrize(("name", "weight"), [("VAE", 0.1), ("VSC", 0.05), ("HSVAE", 0.05), ("MAT", 0.1)])
+def test_of_texts_a_code_is_cheap_unless_told_otherwise(name: str, weight: float) -> None:
+    own = "kl_weight" if name == "MAT" else "kl_z"
+    assert make(known()[name]).fit(X).weights()["kl_z"] == weight
+    assert make(known()[name], **{own: 0.7}).fit(X).weights()["kl_z"] == 0.7
+    assert known()[name]().weights()["kl_z"] == 1.0  # of numbers
+
+
+def test_a_given_value_is_taken_for_texts_too() -> None:
+    training = sv.Training(steps=3, batch_size=128, learning_rate=2e-3, verbose=0)
+    text = Text(size=9, embedding=4)
+    est = sv.HSVAE(2, hidden=(400,), alpha=1.5, beta=0.5, kl_z=1, kl_gamma=1, text=text, training=training).fit(X)
+    assert est.hidden_ == (400,)
+    assert est.training_.get_params() == training.get_params()
+    assert est.weights() == {"kl_gamma": 1.0, "kl_z": 1.0}
+    assert float(est.model_.prior.alpha[0]) == 1.5
+    assert len(est.input_.vocabulary.words) == 9
+
+
+def test_a_run_on_texts_is_six_passes_and_a_thousand_steps_at_least() -> None:
+    kind = Texts(Text())
+    assert kind.settle(sv.Training(), 100).total_steps(100) == 1000
+    assert kind.settle(sv.Training(), 32_000).total_steps(32_000) == 6000
+    assert kind.settle(sv.Training(batch_size=64), 32_000).total_steps(32_000) == 3000
+    assert kind.settle(sv.Training(epochs=2), 320).total_steps(320) == 20
+    assert kind.settle(sv.Training(steps=7), 320).total_steps(320) == 7
+    assert Arrays().settle(sv.Training(), 320).total_steps(320) == 10_000
+
+
+def test_a_vocabulary_has_as_many_words_as_there_are_texts_within_limits() -> None:
+    def words(n: int) -> int:
+        texts = [f"w{2 * i} w{2 * i + 1}" for i in range(n)]
+        kind = Texts(Text(max_length=3))
+        kind.read(make(text={"max_length": 3}), texts, reset=True)
+        return len(kind.vocabulary.words)
+
+    assert [words(n) for n in (10, 900, 1500, 21_000)] == [21, 1000, 1500, 20_000]  # the unknown word counts
+
+
+def test_a_stored_model_knows_what_was_settled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that other defaults, of a later version, do not change it."""
+    est = sv.VAE(2, text=Text(embedding=4), training=sv.Training(steps=2, verbose=0)).fit(X)
+    est.save(tmp_path / "model")
+    monkeypatch.setattr(Texts, "hidden", (3,))
+    monkeypatch.setattr("sparsevae.texts._RATE", 0.5)
+    again = sv.load(tmp_path / "model")
+    assert (again.hidden, again.hidden_, again.training_.learning_rate) == (None, (128,), 1e-2)
+    assert np.array_equal(again.transform(X), est.transform(X))
+
+
+@pytest.mark.slow
+def test_sentences_get_a_sparse_and_useful_code_by_defaults_alone() -> None:
+    """Two topics in many wordings; the code of a sentence has some units on, not all, and tells its topic."""
+    texts, topics = corpus(2000, seed=1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        est = sv.HSVAE(training=sv.Training(verbose=0)).fit(texts[:1500])
+    Z = est.transform(texts)
+    assert 1 <= Z.count_nonzero(axis=1).mean() <= 40
+    assert LogisticRegression(max_iter=500).fit(Z[:1500], topics[:1500]).score(Z[1500:], topics[1500:]) > 0.95

@@ -49,7 +49,7 @@ class BetaTCVAE(GaussianCoder):
         self.refuse_free_bits()
         if self._training().n_samples != 1:
             raise ValueError("BetaTCVAE compares every row of a batch with every other: use training.n_samples=1.")
-        if self._training().batch_size < 2:
+        if self._training().batch_size == 1:
             raise ValueError(
                 "BetaTCVAE compares the rows of a batch: of one alone tc is 0. Use training.batch_size=2 or more."
             )

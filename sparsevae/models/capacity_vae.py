@@ -49,11 +49,12 @@ class CapacityVAE(GaussianCoder):
         position = "a step (an integer, 0 or above) or a share of the run (a float in [0, 1])"
         check_number("ramp", self.ramp, position, lambda r: r >= 0 and (isinstance(r, Integral) or r <= 1))
         self.refuse_free_bits()
-        settings = self._training()
-        if isinstance(self.ramp, Integral) and settings.epochs is None and self.ramp > settings.total_steps(1):
+
+    def check_run(self, steps: int) -> None:
+        if isinstance(self.ramp, Integral) and self.ramp > steps:
             raise ValueError(
-                f"ramp must be within the run's {settings.total_steps(1)} steps, or C is never reached; got "
-                f"{self.ramp!r}. A share of the run, such as 0.5, fits runs of any length."
+                f"ramp must be within the run's {steps} steps, or C is never reached; got {self.ramp!r}. A share of "
+                "the run, such as 0.5, fits runs of any length."
             )
 
     def weights(self) -> dict[str, float]:

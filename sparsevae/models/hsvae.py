@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar
 
 import torch
@@ -12,7 +13,7 @@ from sparsevae.estimator import Array
 from sparsevae.families import HierarchicalPosterior, wide
 from sparsevae.model import LatentModel, Site, Trace
 from sparsevae.models.vsc import GatedCoder
-from sparsevae.parameters import check_number, parameters
+from sparsevae.parameters import check_number, check_weight, parameters
 from sparsevae.priors import BetaGates
 
 __all__ = ["HSVAE"]
@@ -89,24 +90,37 @@ class HSVAE(GatedCoder):
     """
 
     story: ClassVar[type[LatentModel]] = Hierarchical
+    # Of texts a code has to be cheap, or the writer does without; and a gate must not rest shut, or it shuts for good
+    # before its slab has learned to tell anything: a shut gate is free of noise.
+    usual: ClassVar[Mapping[str, Mapping[str, float]]] = {
+        "numbers": {"beta": 0.5, "kl_z": 1.0, "kl_gamma": 1.0},
+        "texts": {"beta": 1.0, "kl_z": 0.05, "kl_gamma": 0.03},
+    }
 
     alpha: Annotated[float, "Prior concentration of off: P(unit off) = alpha / (alpha + beta) in the mean."] = 1.5
-    beta: Annotated[float, "Prior concentration of on; alpha + beta says how firmly gates are held there."] = 0.5
+    beta: Annotated[
+        float | None,
+        "Prior concentration of on; alpha + beta says how firmly gates are held there. None: .5, for texts 1.",
+    ] = None
     gate: Annotated[str, "How gradients pass the gates: sigmoid, or an estimator of `gradients`, as in `VSC`."] = (
         "straight-through-concrete"
     )
     spike_scale: Annotated[float, "Standard deviation of an off unit: 0, exact zeros, or .05 as in the paper."] = 0.0
-    kl_z: Annotated[float, "Weight of the KL of z in training (psi, .01 in the paper)."] = 1.0
-    kl_gamma: Annotated[float, "Weight of the KL of gamma in training (lambda, .01 in the paper)."] = 1.0
+    kl_z: Annotated[
+        float | None, "Weight of the KL of z in training (psi, .01 in the paper); None: 1, for texts .05."
+    ] = None
+    kl_gamma: Annotated[
+        float | None, "Weight of the KL of gamma in training (lambda, .01 in the paper); None: 1, for texts .03."
+    ] = None
     n_gamma: Annotated[int, "N: draws of gamma an item in training (equation 10)."] = 1
     n_z: Annotated[int, "M: draws of z for each gamma in training."] = 1
 
     def check(self) -> None:
         super().check()
-        for name in ("alpha", "beta"):
-            check_number(name, getattr(self, name), "a number above 0, of a Beta law", lambda c: c > 0)
-        for name in ("kl_z", "kl_gamma"):
-            check_number(name, getattr(self, name), "a number, 0 or above", lambda w: w >= 0)
+        check_number("alpha", self.alpha, "a number above 0, of a Beta law", lambda c: c > 0)
+        if self.beta is not None:
+            check_number("beta", self.beta, "a number above 0, of a Beta law, or None", lambda c: c > 0)
+        check_weight("kl_gamma", self.kl_gamma)
         for name in ("n_gamma", "n_z"):
             check_number(name, getattr(self, name), "an integer above 0", lambda n: n > 0, whole=True)
         expected = "0, exact zeros, or a number in [0.001, 1)"  # below, steps diverge
@@ -116,10 +130,10 @@ class HSVAE(GatedCoder):
         return HierarchicalPosterior(self._gate(), float(self.spike_scale), int(self.n_gamma), int(self.n_z))
 
     def prior(self) -> BetaGates:
-        return BetaGates(int(self.n_components), float(self.alpha), float(self.beta), float(self.spike_scale))
+        return BetaGates(int(self.n_components), float(self.alpha), self._value("beta"), float(self.spike_scale))
 
     def weights(self) -> dict[str, float]:
-        return {"kl_gamma": float(self.kl_gamma), "kl_z": float(self.kl_z)}
+        return {"kl_gamma": self._value("kl_gamma"), **super().weights()}
 
     def gates(self, X: Any) -> Array:
         """E[1 - gamma] = P(unit on), of every row and unit, (n, J)."""

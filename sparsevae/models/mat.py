@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, ClassVar
 
 from torch import Tensor
@@ -10,7 +11,7 @@ from sparsevae.draw import Draw
 from sparsevae.model import LatentModel, Trace
 from sparsevae.models.vae import GaussianCoder
 from sparsevae.objectives import Objective, free_bits, kl, nll
-from sparsevae.parameters import check_number, parameters
+from sparsevae.parameters import check_number, check_weight, parameters
 from sparsevae.priors import Prior, SparseNormals
 from sparsevae.terms import mmd
 
@@ -56,20 +57,21 @@ class MAT(GaussianCoder):
     """
 
     story: ClassVar[type[LatentModel]] = Compared
+    usual: ClassVar[Mapping[str, Mapping[str, float]]] = {"numbers": {"kl_weight": 1.0}, "texts": {"kl_weight": 0.1}}
 
     off: Annotated[float, "Prior probability that a unit is off, in [0, 1)."] = 0.8
     spike: Annotated[float, "Standard deviation of a unit that is off, in [0.001, 1)."] = 0.05
-    kl_weight: Annotated[float, "Weight of the KL (psi)."] = 1.0
+    kl_weight: Annotated[float | None, "Weight of the KL (psi); None: 1, for texts .1."] = None
     mmd_weight: Annotated[float, "Weight of the MMD (lambda)."] = 100.0
 
     def check(self) -> None:
         super().check()
         check_number("off", self.off, "a number in [0, 1), the prior P(unit off)", lambda g: 0 <= g < 1)
         check_number("spike", self.spike, "a number in [0.001, 1)", lambda s: 1e-3 <= s < 1)  # below, steps diverge
-        check_number("kl_weight", self.kl_weight, "a number, 0 or above", lambda w: w >= 0)
+        check_weight("kl_weight", self.kl_weight)
         if self._training().n_samples != 1:
             raise ValueError("MAT compares the rows of a batch with draws of the prior: use training.n_samples=1.")
-        if self._training().batch_size < 2:
+        if self._training().batch_size == 1:
             raise ValueError("MAT compares the rows of a batch with each other: use training.batch_size=2 or more.")
         check_number("mmd_weight", self.mmd_weight, "a number, 0 or above", lambda w: w >= 0)
 
@@ -77,7 +79,7 @@ class MAT(GaussianCoder):
         return SparseNormals(int(self.n_components), float(self.off), float(self.spike))
 
     def weights(self) -> dict[str, float]:
-        return {"kl_z": float(self.kl_weight), "mmd": float(self.mmd_weight)}
+        return {"kl_z": self._value("kl_weight"), "mmd": float(self.mmd_weight)}
 
     def objective(self) -> Objective:
         floor = self._training().free_bits

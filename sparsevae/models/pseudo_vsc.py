@@ -95,7 +95,7 @@ class PseudoVSC(VSC):
         return model
 
     def weights(self) -> dict[str, float]:
-        return {"kl_z": 1.0, "sparsity": float(self.sparsity)}
+        return {**super().weights(), "sparsity": float(self.sparsity)}
 
     def objective(self) -> Objective:
         floor = self._training().free_bits

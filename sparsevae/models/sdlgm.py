@@ -109,8 +109,9 @@ class SDLGM(SparseCoder):
         check_choice("gradient", self.gradient, ("auto", "paper", *ESTIMATORS))
         check_number("samples", self.samples, "an integer above 1", lambda n: n > 1, whole=True)
         check_sizes("gate_hidden", self.gate_hidden, empty=True)
-        depth = f"an integer from 0 to {len(self.hidden)}, the number of hidden layers"
-        check_number("shared_layers", self.shared_layers, depth, lambda k: 0 <= k <= len(self.hidden), whole=True)
+        layers = 1 if self.hidden is None else len(self.hidden)
+        depth = f"an integer from 0 to {layers}, the number of hidden layers"
+        check_number("shared_layers", self.shared_layers, depth, lambda k: 0 <= k <= layers, whole=True)
         if self.shared_layers and (self.network not in ("auto", "dense") or self.encoder is not None):
             raise ValueError("shared_layers is for network='dense': other encoders share all of theirs with the gate.")
         for name in ("binary", "learned_prior"):

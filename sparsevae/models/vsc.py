@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar
 
 from sparsevae.estimator import SparseCoder
 from sparsevae.families import Family, SlabPosterior, SpikeSlabPosterior
 from sparsevae.gradients import GATES, Estimator
-from sparsevae.parameters import check_choice, check_number, parameters
+from sparsevae.parameters import check_choice, check_number, check_weight, parameters
 from sparsevae.priors import FixedSpikeSlab, Prior
 from sparsevae.schedules import Linear, Schedule
 
@@ -18,6 +19,8 @@ __all__ = ["VSC", "GatedCoder"]
 class GatedCoder(SparseCoder):
     """What models with gates of a spike-and-slab share: how a gradient passes them in training."""
 
+    usual: ClassVar[Mapping[str, Mapping[str, float]]] = {"numbers": {"kl_z": 1.0}, "texts": {"kl_z": 0.05}}
+
     gate: Annotated[
         str,
         "How gradients pass the gates: sigmoid (VSC's paper), or an estimator of `gradients`: "
@@ -25,6 +28,7 @@ class GatedCoder(SparseCoder):
     ] = "sigmoid"
     sharpness: Annotated[tuple[float, float], "Sharpness of the sigmoid gate, first and last."] = (50.0, 200.0)
     temperature: Annotated[float, "Temperature of the concrete gates."] = 0.5
+    kl_z: Annotated[float | None, "Weight of the KL of z in training; None: 1, for texts .05. Scores have 1."] = None
 
     def check(self) -> None:
         super().check()
@@ -34,6 +38,10 @@ class GatedCoder(SparseCoder):
         for sharpness in self.sharpness:
             check_number("sharpness", sharpness, "two numbers above 0, first and last", lambda c: c > 0)
         check_number("temperature", self.temperature, "a number above 0", lambda t: t > 0)
+        check_weight("kl_z", self.kl_z)
+
+    def weights(self) -> dict[str, float]:
+        return {"kl_z": self._value("kl_z")}
 
     def _gate(self) -> Estimator:
         first: dict[str, Any] = {"sharpness": self.sharpness[0], "temperature": self.temperature}
