@@ -87,8 +87,10 @@ def test_a_ramp_longer_than_the_run_is_refused() -> None:
     with pytest.raises(ValueError, match=r"ramp must be within the run's 8 steps.*got 9"):
         make(sv.CapacityVAE, ramp=9).fit(X)
     with pytest.raises(ValueError, match=r"the run's 10000 steps"):
-        sv.CapacityVAE(ramp=20_000).check()
-    make(sv.CapacityVAE, ramp=8).check()
+        sv.CapacityVAE(ramp=20_000).fit(X)
+    with pytest.raises(ValueError, match=r"the run's 1000 steps"):
+        sv.CapacityVAE(ramp=5000).fit(["a text", "another one"])
+    make(sv.CapacityVAE, ramp=8).fit(X)
 
 
 @pytest.mark.parametrize("cls", [sv.BetaTCVAE, sv.MAT])
