@@ -5,8 +5,7 @@
 5,000 of DBpedia's sentences, drawn at random, train `HSVAE()` and the other models of texts as they are; 1,000
 sentences of the paper's test file say how well they do. Nothing is tuned here: what is measured is what
 `HSVAE().fit(sentences)` gives. The probe is a logistic regression on the codes of the sentences that trained the model;
-chance is 1 / 14. Seconds are those of `fit`, vocabulary included: by
-the clock, and of the processor, which a busy machine does not lengthen.
+chance is 1 / 14. Seconds are those of `fit`, vocabulary included, by the clock and by the processor's own count.
 """
 
 from __future__ import annotations

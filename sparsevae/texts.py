@@ -36,7 +36,7 @@ __all__ = ["Text", "Texts", "held", "holds_texts"]
 
 _MULTIPLE = 8  # rows have so many positions, or a multiple
 _AT_ONCE = 32  # texts that are written together
-_WORDS = 1_000, 20_000  # of a vocabulary, where nothing was said: a word wants to be seen more than once
+_WORDS = 1_000, 20_000  # of a vocabulary, where nothing was said: rare words cost much and tell little
 _LEAST_STEPS, _PASSES, _BATCH, _RATE = 1_000, 6, 32, 1e-2  # a run on texts, where nothing was said
 
 
@@ -52,7 +52,7 @@ class Text(BaseEstimator):
     ] = "words"
     size: Annotated[
         int | None,
-        "Most words of the vocabulary: the most frequent ones, the unknown word among them; None: as many as there are "
+        "Most words of the vocabulary: the most frequent ones, the unknown word among them; None: half as many as "
         "texts, but 1,000 at least and 20,000 at most.",
     ] = None
     min_count: Annotated[int, "Words that are seen less often are unknown."] = 1
@@ -165,7 +165,7 @@ class Texts(Input):
             raise ValueError(f"Found {len(texts)} texts, while a minimum of {least} is required by {name}.")
         if reset:
             own = {name: getattr(self.text, name) for name in ("tokenizer", "min_count")}
-            size = min(max(len(texts), _WORDS[0]), _WORDS[1]) if self.text.size is None else self.text.size
+            size = min(max(len(texts) // 2, _WORDS[0]), _WORDS[1]) if self.text.size is None else self.text.size
             self.vocabulary = self.text.vocabulary or Vocabulary.fit(texts, size=size, **own)
         found = self.vocabulary.encode(texts, max_length=int(self.text.max_length))
         if found.cut.any():

@@ -573,7 +573,7 @@ def test_samples_are_on_as_often_as_the_prior_says() -> None:
 def test_what_cannot_work_is_refused() -> None:
     for own, message in (
         ({"alpha": 0}, "alpha must be a number above 0, of a Beta law, got 0"),
-        ({"beta": -1.0}, "beta must be a number above 0, of a Beta law, got -1.0"),
+        ({"beta": -1.0}, "beta must be a number above 0, of a Beta law, or None, got -1.0"),
         ({"spike_scale": 1e-6}, r"spike_scale must be 0, exact zeros, or a number in \[0.001, 1\), got 1e-06"),
         ({"n_z": 1.5}, "n_z must be an integer above 0, got 1.5"),
     ):
