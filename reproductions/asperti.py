@@ -7,7 +7,8 @@ does not state that variance, and the number of inactive units depends on it, so
 KL alone: its tables imply 15.8 nats (MNIST) and 11.8 (tiles). Other seeds are then trained at it and counted.
 Published: 8 of 16 units inactive on both sets, 3 (MNIST) and 4 (tiles) for the convolutional net; var(mean) + mean
 variance of a unit near 1 (.997 in the mean over both tables). A unit is inactive when the variance over the data of its
-mean is at most .01.
+mean is at most .01. Without noise the scale of a code means nothing (the penalty shrinks all of it), so there the twin
+is judged by `relative_inactive`: at most .01 of the largest unit's variance. Warm-ups were settled on seeds 0, 4 and 5.
 """
 
 from __future__ import annotations
@@ -29,11 +30,11 @@ TARGET_KL = {"mnist": 15.8, "tiles": 11.8}
 PUBLISHED = {("mnist", "dense"): 8, ("tiles", "dense"): 8, ("mnist", "asperti"): 3, ("tiles", "asperti"): 4}
 GRID = {
     "mnist": (0.03, 0.06, 0.1, 0.14, 0.19, 0.26),
-    "tiles": (0.05, 0.12, 0.2, 0.28, 0.36, 0.5),
+    "tiles": (0.1, 0.2, 0.3, 0.36, 0.45, 0.55),
 }
 BETAS = (0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
 INACTIVE = 0.01
-KL_WARMUP = 0.2  # share of the run in which the weight of the KL grows: without it tiles start in a collapse
+KL_WARMUP = {"mnist": 0.2, "tiles": 0.5}  # share of the run in which the KL's weight grows: without, units die at once
 
 
 def train(
@@ -47,7 +48,7 @@ def train(
             steps=steps,
             batch_size=128,
             learning_rate=1e-3,
-            kl_warmup=KL_WARMUP,
+            kl_warmup=KL_WARMUP[data],
             seed=seed,
             device=device,
             verbose=0,

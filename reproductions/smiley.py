@@ -2,11 +2,12 @@
 
     python -m reproductions.smiley --out results/
 
-Five models at J = 20, 60 and 120, three seeds, on binary 32 x 32 smileys with known sparse sources S * V. alpha is set
-in advance; the weights of beta-VAE and beta-TCVAE are chosen at J = 60 on seed 0 by contrast on a validation half (the
-paper says "correlation contrast" and defines nothing: here the mean over used units of the largest |corr| less the mean
-of the others). The scores are of the other half of the 20,000 test images. No number is published; our prototype found
-20, 21 and 20 used units for VSC, purity .91, .88, .90, and a plain VAE no worse on purity.
+Five models at J = 20, 60 and 120 on binary 32 x 32 smileys with known sparse sources S * V: three seeds, and six for
+the sparse models, whose scores are judged. alpha is set in advance; the weights of beta-VAE and beta-TCVAE are chosen
+at J = 60 on seed 0 by contrast on a validation half (the paper says "correlation contrast" and defines nothing: here
+the mean over used units of the largest |corr| less the mean of the others). The scores are of the other half of the
+20,000 test images. No number is published; our prototype found 20, 21 and 20 used units for VSC, purity .91, .88, .90,
+and a plain VAE no worse on purity.
 
 A unit is used when the standard deviation of its code over the test images exceeds .05.
 """
@@ -28,11 +29,13 @@ from sparsevae import metrics
 from sparsevae.data import smiley
 
 ALPHA = {"VSC": 0.1, "PseudoVSC": 0.03}  # P(on) of a unit, and of a pseudo-input's units in the mean
+RATE = {"PseudoVSC": 5e-4}  # 1e-3 for the others; at that rate one run in nine of PseudoVSC goes astray at J = 120
 SIZES = (20, 60, 120)
 BETAS = (2.0, 4.0, 8.0, 16.0)
 SPARSE = ("PseudoVSC", "VSC")
 WEIGHTED = ("BetaVAE", "BetaTCVAE")
 MODELS = (*SPARSE, "VAE", *WEIGHTED)
+TOGETHER = 3  # seeds trained as one stack
 SCORES = ("purity", "best_match", "mig", "presence")
 
 
@@ -51,7 +54,7 @@ def train(
         training = sv.Training(
             steps=steps,
             batch_size=250,
-            learning_rate=1e-3,
+            learning_rate=RATE.get(model, 1e-3),
             kl_warmup=0.4,
             seed=seed,
             device=device,
@@ -157,7 +160,9 @@ def figure(results: list[dict[str, Any]], path: Path) -> None:
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    shown = [r for r in results if "matrix" in r]
+    shown = [r for r in results if "matrix" in r and r["seed"] == 0]
+    if not shown:
+        return
     fig, axes = plt.subplots(1, len(shown), figsize=(2.6 * len(shown), 5), squeeze=False, layout="constrained")
     for ax, r in zip(axes[0], shown, strict=True):
         C = np.array(r["matrix"])
@@ -178,7 +183,7 @@ def figure(results: list[dict[str, Any]], path: Path) -> None:
 def main() -> None:
     parser = jobs.options(__doc__)
     parser.add_argument("--steps", type=int, default=50_000)
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4, 5])
     parser.add_argument("--sizes", type=int, nargs="+", default=list(SIZES))
     parser.add_argument("--models", nargs="+", default=list(MODELS))
     args = parser.parse_args()
@@ -196,7 +201,9 @@ def main() -> None:
     for model in args.models:
         for units in args.sizes:
             own = {"beta": betas[model]} if model in betas else {}
-            results += several(model, units, [{"seed": seed, **own} for seed in args.seeds], matrix=units == 60)
+            seeds = args.seeds if model in SPARSE else args.seeds[:TOGETHER]
+            for some in (seeds[i : i + TOGETHER] for i in range(0, len(seeds), TOGETHER)):
+                results += several(model, units, [{"seed": seed, **own} for seed in some], matrix=units == 60)
     rows = table(results)
     report = {
         "torch": torch.__version__,
