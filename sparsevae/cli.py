@@ -212,10 +212,14 @@ Json = Annotated[bool, typer.Option("--json", help="Print the result as one JSON
 
 
 def _dataset(
-    data: str, split: Part | None, options: Iterable[str] | None, column: str | None = None
+    data: str, split: Part | None, options: Iterable[str] | None, column: str | None = None, *, texts: bool = False
 ) -> tuple[Dataset, Part]:
-    """The data set that --data names, and the part that --split means; `column` holds the texts of a table."""
+    """The data set that --data names, and the part that --split means.
+
+    `column` holds the texts of a table; `texts` says that there must be some, since the model was fitted on them.
+    """
     from sparsevae.data import load
+    from sparsevae.texts import is_text_file
 
     chosen: dict[str, Any] = {}
     for option in options or ():
@@ -223,28 +227,27 @@ def _dataset(
         chosen[name] = text
         with suppress(ValueError, SyntaxError):  # a word stays a word
             chosen[name] = ast.literal_eval(text)
-    found = _texts(data, column) or load(data, **chosen)
+    found = _texts(data, column) if is_text_file(data, column, expected=texts) else load(data, **chosen)
     if split is Part.TEST and found.X_test is None:
         raise ValueError(f"{data} has no test part; leave --split out.")
     return found, Part.TRAIN if split is Part.TRAIN or found.X_test is None else Part.TEST
 
 
-def _texts(data: str, column: str | None) -> Dataset | None:
-    """The texts of a file, where it has some: of a .txt every line, of a table one column."""
+def _texts(data: str, column: str | None) -> Dataset:
+    """The texts of a file."""
     import numpy as np
 
     from sparsevae.data import Dataset
-    from sparsevae.text import FILES, read_texts
+    from sparsevae.texts import texts_of
 
-    ending = Path(data).suffix.lower()
-    if ending != ".txt" and (column is None or ending not in FILES):
-        return None
-    return Dataset(data, X=np.array(read_texts(Path(data), column=None if ending == ".txt" else column), dtype=object))
+    return Dataset(data, X=np.array(texts_of(Path(data), column), dtype=object))
 
 
 def _rows(est: SparseCoder, data: str, split: Part | None, options: Iterable[str] | None) -> tuple[Any, str]:
     """The rows that --data and --split name, and which part they are."""
-    found, part = _dataset(data, split, options, est.input_.column)
+    from sparsevae.texts import Texts
+
+    found, part = _dataset(data, split, options, est.input_.column, texts=isinstance(est.input_, Texts))
     return found.X if part is Part.TRAIN else found.X_test, part.value
 
 
