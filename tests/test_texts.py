@@ -979,6 +979,32 @@ def test_the_command_line_takes_a_file_of_texts(tmp_path: Path, capsys: pytest.C
         assert cli.main(["sample", str(model), "-n", "3", "--out", str(tmp_path / "s.txt")]) == 0
         assert (tmp_path / "s.txt").read_text().split("\n") == [*sv.load(model).sample(3), ""]
         assert cli.main(["sample", str(model), "--out", str(tmp_path / "s.npy")]) == 1
+        assert cli.main(["audit", str(model), *data]) == 0
+        assert cli.main(["report", str(model), *data, "--out", str(tmp_path / "page.html")]) == 0
+        assert "Texts told again" in (tmp_path / "page.html").read_text()
+
+
+def test_a_table_of_texts_is_taken_for_numbers_until_its_column_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In Python and on the command line alike; a model of texts knows better, and takes the one column of text."""
+    one, many = str(tmp_path / "one.csv"), str(tmp_path / "many.csv")
+    pd.DataFrame({"said": X}).to_csv(one, index=False)
+    frame.to_csv(many, index=False)
+    with pytest.raises(ValueError, match=r"no numeric column.*text=Text\(column=\.\.\.\), or --text-column"):
+        make().fit(one)
+    assert cli.main(["fit", "VAE", "--data", one, "--out", str(tmp_path / "no")]) == 1
+    assert "text=Text(column=...), or --text-column" in capsys.readouterr().err
+    with pytest.warns(UserWarning, match=r"left out, not numbers: note .*said .*--text-column"):
+        assert isinstance(make().fit(many).input_, Arrays)
+    est = make().fit(X)
+    est.save(tmp_path / "model")
+    wanted = est.transform(X)
+    assert np.array_equal(est.transform(one), wanted)
+    assert cli.main(["encode", str(tmp_path / "model"), "--data", one, "--out", str(tmp_path / "c.npz")]) == 0
+    assert np.array_equal(np.load(tmp_path / "c.npz")["codes"], wanted)
+    assert cli.main(["encode", str(tmp_path / "model"), "--data", many, "--out", str(tmp_path / "c.npz")]) == 1
+    assert "has 2 columns of text, note, said" in capsys.readouterr().err
 
 
 def test_terms_of_whole_batches_see_texts_of_all_lengths() -> None:
