@@ -97,8 +97,8 @@ class CodeHoyer(NamedTuple):
 def code_hoyer(Z: Codes) -> CodeHoyer:
     """:func:`average_hoyer` and :func:`aggregate_hoyer`, in both forms, of one code, (n, d).
 
-    >>> code_hoyer([[1.0, 0.0], [0.0, 1.0]])
-    CodeHoyer(average=1.0, aggregate=0.0, printed=0.0)
+    >>> code_hoyer([[2.0, 0.0], [0.0, 0.0]])
+    CodeHoyer(average=1.0, aggregate=1.0, printed=1.0)
     """
     Z = _normalised(matrix(Z, "Z"))
     return CodeHoyer(float(hoyer(Z).mean()), _aggregate(Z, True), _aggregate(Z, False))
