@@ -31,7 +31,7 @@ from sparsevae.draw import Draw, Fresh, PerRow, mix, row_keys
 from sparsevae.gradients import points
 from sparsevae.history import History
 from sparsevae.inputs import Array, Arrays, Input
-from sparsevae.model import LatentModel
+from sparsevae.model import LatentModel, Site, Trace
 from sparsevae.networks import Linear, initialise
 from sparsevae.objectives import Objective, free_bits, kl, nll
 from sparsevae.parameters import check_choice, check_number, check_sizes, decode, documented, encode, parameters
@@ -47,7 +47,7 @@ from sparsevae.training import Watch, fit
 __all__ = ["Array", "ImportanceBound", "SparseCoder", "load"]
 
 CODES = ("z", "free")  # the latent variables that a code is made of; others, such as HSVAE's gamma, govern them
-_LOST = (-math.inf, -math.inf, math.inf, 1.0)  # ELBO, importance bound, its error, effective samples
+_LOST = (-math.inf, -math.inf, math.inf, 1.0, math.inf)  # ELBO, importance bound, its error, effective samples, nll
 _NESTED = {"training": Training, "text": Text}  # parameters that have parameters
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -87,6 +87,36 @@ def _csr(blocks: Iterable[Array]) -> Any:
 def _put_back(rows: Any, order: Array | None) -> Any:
     """Rows that were taken in groups, in the order of X."""
     return rows if order is None else rows[order]
+
+
+def _code_sites(trace: Trace) -> list[Site]:
+    """The latent variables that a code is made of."""
+    return [site for name, site in trace.latents.items() if name in CODES]
+
+
+def _on(site: Site) -> Tensor:
+    """Which units came out on, (B, J): as the draw chose where off units have a size of their own, else not zero."""
+    chosen: Tensor | None = getattr(site.q, "on", None)
+    return site.value != 0 if chosen is None else chosen
+
+
+def _gated(q: Distribution) -> bool:
+    """Whether units have a probability to be on, and a value for when they are."""
+    return hasattr(q, "p_on") and hasattr(q, "loc")
+
+
+def _means_of(qs: Sequence[Any]) -> list[Tensor]:
+    """Of the laws that make a code: slab means, and where there are gates P(on) times them too; (B, J) each."""
+    kinds = ("loc", "mean") if all(map(_gated, qs)) else ("mean",)
+    return [torch.cat([getattr(q, kind) for q in qs], -1) for kind in kinds]
+
+
+def _hoyer(told: Sequence[Sequence[Array]]) -> dict[str, dict[str, float]]:
+    """Hoyer's sparsity of draws, slab means and gated means, from blocks of rows."""
+    from sparsevae.metrics import code_hoyer
+
+    kinds = zip(("draws", "slab", "gated"), zip(*told, strict=True), strict=False)
+    return {kind: code_hoyer(np.concatenate(rows))._asdict() for kind, rows in kinds}
 
 
 @parameters
@@ -431,23 +461,23 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
             self.second_stage_.to(device)
         return self
 
-    def _blocks(self, X: Any) -> Iterator[tuple[Tensor, int]]:
+    def _blocks(self, X: Any, draws: int = 1) -> Iterator[tuple[Tensor, int]]:
         """Rows as the networks see them, in blocks of one size, the last one filled up: (512, D) and how many count."""
         rows = place(X, self._device(), resident=False)
-        for index, n in self._places(rows):
+        for index, n in self._places(rows, draws):
             yield self.input_.prepare(rows.take(index)), n
 
-    def _places(self, rows: Rows) -> Iterator[tuple[Tensor, int]]:
+    def _places(self, rows: Rows, draws: int = 1) -> Iterator[tuple[Tensor, int]]:
         """Positions of rows, (512,) of numbers and fewer of texts, and how many of them count."""
-        n, size = rows.shape[0], min(BLOCK, self.input_.together)
+        n, size = rows.shape[0], self.input_.together(rows.device, draws)
         for start in range(0, n, size):
             index = torch.arange(start, start + size, device=rows.device)
             yield index.clamp_max(n - 1), min(size, n - start)
 
-    def _grouped(self, X: Any) -> tuple[Iterator[tuple[Tensor, int]], Array | None]:
+    def _grouped(self, X: Any, draws: int = 1) -> tuple[Iterator[tuple[Tensor, int]], Array | None]:
         """Blocks of rows of one width each, and the order that takes what is made of them back to X's."""
         groups, order = self.input_.arrange(X)
-        return (block for rows in groups for block in self._blocks(rows)), order
+        return (block for rows in groups for block in self._blocks(rows, draws)), order
 
     @_inference
     def transform(self, X: Any, *, max_active: int | None = None) -> Any:
@@ -481,13 +511,16 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         keep = torch.zeros_like(z, dtype=torch.bool).scatter_(-1, q.ranking.topk(max_active, dim=-1).indices, True)
         return torch.where(keep, z, 0.0)
 
-    @_inference
     def draw_codes(self, X: Any, n: int = 1, *, seed: int = 0) -> Array:
         """Hard draws of q(z|x), n of every row: (n, rows, J), dense. A row's draws depend on (seed, row) alone."""
         check_number("n", n, "an integer above 0", lambda k: k > 0, whole=True)
         check_number("seed", seed, "an integer", lambda s: True, whole=True)
-        blocks, order = self._grouped(self._read(X, reset=False))
-        found = []
+        return self._draws(self._read(X, reset=False), n, seed)
+
+    @_inference
+    def _draws(self, X: Any, n: int, seed: int) -> Array:
+        """`draw_codes` of rows that were read."""
+        (blocks, order), found = self._grouped(X), []
         for x, rows in blocks:
             keys, q = row_keys(x), self.model_.encode(x)
             streams = keys + torch.arange(1, n + 1, device=x.device)[:, None] * SPREAD  # (n, B), one for every draw
@@ -495,22 +528,41 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
             found.append(torch.stack(draws, 1).cpu().numpy())  # (rows, n, J)
         return np.asarray(_put_back(np.concatenate(found), order)).swapaxes(0, 1)
 
-    @_inference
     def _ask(self, X: Any, question: Callable[[Distribution], Tensor]) -> Array:
         """A question to q(z|x), row by row; (n, ...)."""
-        blocks, order = self._grouped(self._read(X, reset=False))
+        return self._answers(self._read(X, reset=False), question)
+
+    @_inference
+    def _answers(self, X: Any, question: Callable[[Distribution], Tensor]) -> Array:
+        """`_ask` of rows that were read."""
+        blocks, order = self._grouped(X)
         answers = [question(self.model_.encode(x))[:n].cpu().numpy() for x, n in blocks]
         found: Array = _put_back(np.concatenate(answers), order)
         return found
 
-    def posterior_means(self, X: Any) -> dict[str, Array]:
-        """Means of q(z|x), (rows, J) each: `slab`, of units that are on, and of gated units `gated`, P(on) times it."""
+    def posterior_means(self, X: Any, *, seed: int | None = None) -> dict[str, Array]:
+        """Means of q(z|x), (rows, J) each: `slab`, of units that are on, and of gated units `gated`, P(on) times it.
 
-        def both(q: Any) -> Tensor:
-            gated = hasattr(q, "p_on") and hasattr(q, "loc")
-            return torch.stack([q.loc, q.mean] if gated else [q.mean], 1)  # (B, 1 or 2, J)
+        HSVAE's P(on) = 1 - gamma is a latent variable itself: `gated` has its mean, or with a `seed` one draw of it a
+        row, (1 - gamma) mu, which is what the paper's Hoyer is told of. Other models' are the same either way.
+        """
+        if seed is not None:
+            check_number("seed", seed, "an integer or None", lambda s: True, whole=True)
+        return self._means(self._read(X, reset=False), seed)
 
-        return dict(zip(("slab", "gated"), self._ask(X, both).swapaxes(0, 1), strict=False))
+    @_inference
+    def _means(self, X: Any, seed: int | None = None) -> dict[str, Array]:
+        """`posterior_means` of rows that were read."""
+        (blocks, order), found = self._grouped(X), []
+        for x, n in blocks:
+            qs = [self.model_.encode(x)] if seed is None else [site.q for site in self._sites(x, mix(seed, 11))]
+            found.append([values[:n].cpu().numpy() for values in _means_of(qs)])
+        means = [_put_back(np.concatenate(values), order) for values in zip(*found, strict=True)]
+        return dict(zip(("slab", "gated"), means, strict=False))
+
+    def _sites(self, x: Tensor, seed: int) -> list[Site]:
+        """The latent variables that codes are made of, in one hard telling of rows x."""
+        return _code_sites(self.model_(x, Draw(PerRow(row_keys(x), seed), hard=True)))
 
     @_inference
     def inverse_transform(self, Z: Any) -> Any:
@@ -556,12 +608,13 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         """Bounds of rows that were read, in nats of X's own units where the likelihood is a density."""
         check_number("n_samples", n_samples, "an integer above 0", lambda k: k > 0, whole=True)
         seed = mix(self._training().seed, 4)
-        parts, (blocks, order) = [], self._grouped(X)
+        parts, (blocks, order) = [], self._grouped(X, int(n_samples))
+        at_once = 16 * self.input_.together(self._device())
         for x, n in blocks:
             problem = self.model_.likelihood.check(float(x.min()), float(x.max()))
             if problem:
                 raise ValueError(f"{problem}; this model was fitted with likelihood={self.likelihood_!r}.")
-            found = bounds(self.model_, x, int(n_samples), seed=seed, at_once=16 * self.input_.together)
+            found = bounds(self.model_, x, int(n_samples), seed=seed, at_once=at_once)
             parts.append([v[:n].cpu() for v in found])
         out = Bounds(*(_put_back(torch.cat(v), order) for v in zip(*parts, strict=True)))
         # Rows so far out that float32 overflows: minus infinity is a true bound too, NaN is nothing.
@@ -614,31 +667,40 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         `kl` is what the score pays for the code: of all latent variables, each also by name where there are several.
         `n_samples` are the draws a row that the score is a mean over; on long texts most of the time goes there.
 
-        Counts per row: `mode` (the code's non-zeros), `drawn` (of a hard draw) and `expected` (sum of p_on). A unit
-        is active when the variance over rows of the mean of q(z|x) exceeds .01.
+        Counts per row: `mode` (the code's non-zeros), `drawn` (of a hard draw) and `expected` (sum of p_on). Drawn
+        are gates: where an off unit is not exactly zero, HSVAE(spike_scale=...), those that came out on. A unit is
+        active when the variance over rows of the mean of q(z|x) exceeds .01.
         `mse` is per value in X's own units (of normalised rows for scale="unit-norm").
 
-        For texts there are instead: `words` a text, the end counted; the share of `unknown` ones; `nll`, nats of a
-        text given a draw of its code, and `nll_code`, given the code that `transform` returns; and two perplexities
-        per word, by the score and by `nll`.
+        Of units with gates there is also `hoyer`, how sparse codes are by Hoyer's measure (two rows at least), as
+        `metrics.code_hoyer` has it: of one draw a row, `draws`; of `slab` means mu; of `gated` means P(on) mu, of
+        HSVAE with one draw of P(on) = 1 - gamma. For texts it is told of dense codes too.
+
+        For texts there are instead of `mse`: `words` a text, the end counted; the share of `unknown` ones; `nll`, nats
+        of a text given a draw of its code (the score's draws), and `nll_code`, given the code that `transform`
+        returns; and two perplexities per word, by the score and by `nll`.
         """
         for cap in caps:
             check_number("a cap", cap, "an integer above 0", lambda k: k > 0, whole=True)
         X = self._read(X, reset=False)
         mode, drawn, expected, n_rows = 0.0, 0.0, 0.0, X.shape[0]
-        means, costs, nats = [], [], Counter[str]()
+        means, costs, nats, told = [], [], Counter[str](), list[list[Array]]()
         for x, n in self._grouped(X)[0]:
             q = self.model_.encode(x)
             trace = self.model_(x, Draw(PerRow(row_keys(x), mix(self._training().seed, 5)), hard=True))
-            z = torch.cat([site.value for name, site in trace.latents.items() if name in CODES], -1)
+            sites = _code_sites(trace)
             mode += float((q.mode != 0)[:n].sum())
-            drawn += float((z != 0)[:n].sum())
+            drawn += sum(float(_on(site)[:n].sum()) for site in sites)
+            if self._tells_hoyer(sites):
+                draws = torch.cat([site.value for site in sites], -1)
+                told.append([v[:n].cpu().numpy() for v in (draws, *_means_of([site.q for site in sites]))])
             expected += float(q.p_on[:n].sum()) if hasattr(q, "p_on") else float(n * self._n_features_out)
             nats.update({name: float(term[:n].double().sum()) / n_rows for name, term in kl(trace).items()})
             means.append(q.mean[:n])
             codes = [self._code(q, most) for most in (None, *caps)]
-            costs.append(self.input_.costs(self.model_, x, z, codes)[:, :n].sum(1).cpu().numpy())
-        score = self._bounds(X, n_samples).elbo.numpy()
+            costs.append(self.input_.costs(self.model_, x, codes)[:, :n].sum(1).cpu().numpy())
+        found = self._bounds(X, n_samples)
+        score, nll = found.elbo.numpy(), float(found.nll.mean())
         return {
             "rows": n_rows,
             "score": float(score.mean()),
@@ -652,9 +714,14 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
             "n_components": self._n_features_out,
             "kl": sum(nats.values()),
             **(nats if len(nats) > 1 else {}),
-            **self.input_.verdict(np.sum(costs, axis=0), n_rows, float(score.mean()), caps),
+            **({"hoyer": _hoyer(told)} if told and n_rows > 1 else {}),
+            **self.input_.verdict(np.sum(costs, axis=0), n_rows, float(score.mean()), nll, caps),
             **(self._three_numbers(X) if self.model_.posterior.discrete else {}),
         }
+
+    def _tells_hoyer(self, sites: Sequence[Site]) -> bool:
+        """Whether `evaluate` tells Hoyer's sparsity: of units with gates, and of all codes of texts."""
+        return isinstance(self.input_, Texts) or all(_gated(site.q) for site in sites)
 
     def _three_numbers(self, X: Any) -> dict[str, Any]:
         """What is said of a discrete code beside its score, the hard ELBO: two more numbers in the same units.

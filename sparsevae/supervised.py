@@ -250,9 +250,9 @@ class LabelledCoder(SparseCoder):
 
     # -- what the model says ------------------------------------------------------------------------------------
 
-    def _ask(self, X: Any, question: Callable[[Distribution], Tensor]) -> Array:
-        """A question to the label part of q(z|x), row by row; (n, ...)."""
-        return super()._ask(X, lambda q: question(_parts(q)[0]))
+    def _answers(self, X: Any, question: Callable[[Distribution], Tensor]) -> Array:
+        """A question to the label part of q(z|x) of rows that were read; (n, ...)."""
+        return super()._answers(X, lambda q: question(_parts(q)[0]))
 
     @available_if(_describes_x)
     def inverse_transform(self, Z: Any) -> Any:
