@@ -109,9 +109,13 @@ class Discriminative(LatentModel):
         """x and y of rows [x | y]."""
         return rows[..., : self.at], rows[..., self.at :]
 
-    def read(self, x: Tensor) -> Tensor:
-        """What the encoder says of x; targets beside it are not looked at."""
-        return super().read(x[..., : self.n_features])
+    def read(self, rows: Tensor) -> Tensor:
+        """What the encoder says of a story's rows; their targets are not looked at."""
+        return super().read(self.split(rows)[0])
+
+    def encode(self, x: Tensor) -> Distribution:
+        """q(z|x); targets may stand beside x, or not."""
+        return self._law(super().read(x[..., : self.n_features]))
 
     def decode(self, z: Tensor) -> Distribution:
         raise ValueError(_NO_X)
