@@ -66,8 +66,8 @@ def bounds(
         for sample in torch.arange(1, n_samples + 1, device=x.device).split(chunk):
             repeated = (keys + sample[:, None] * SPREAD).flatten()
             draw = Draw(noise or PerRow(repeated, seed), hard=True)
-            told = model.tell(x, raw, draw, copies=len(sample))
-            lw = log_weights(told).double().unflatten(-1, (len(sample), len(x)))
+            lw = log_weights(model.tell(x, raw, draw, copies=len(sample))).double()
+            lw = lw.unflatten(-1, (len(sample), len(x)))
             logs.append(lw.sum(-2))
             firsts.append(torch.logsumexp(lw, -2))
             seconds.append(torch.logsumexp(2 * lw, -2))
