@@ -62,16 +62,18 @@ def bounds(
     """ELBO and importance bound of every row of x (B, D) from the same `n_samples` hard draws.
 
     Noise is a function of (seed, row, sample, unit) unless given, so a row's score does not depend on its
-    neighbours. Draws are taken a few at a time, `at_once` rows: memory does not grow with `n_samples`.
+    neighbours. The encoder reads x once; draws are taken a few at a time, `at_once` rows, so that memory does not
+    grow with `n_samples`.
     """
     keys = row_keys(x)
     chunk = max(1, min(n_samples, at_once // max(1, len(x))))
     logs, firsts, seconds, told = [], [], [], []
     with torch.no_grad():
+        raw = model.read(x)
         for sample in torch.arange(1, n_samples + 1, device=x.device).split(chunk):
             repeated = (keys + sample[:, None] * SPREAD).flatten()
             draw = Draw(noise or PerRow(repeated, seed), hard=True)
-            weighed = _weighed(model(x.repeat(len(sample), 1), draw))
+            weighed = _weighed(model.tell(x, raw, draw, copies=len(sample)))
             lw, log_p = (v.double().unflatten(-1, (len(sample), len(x))) for v in weighed)
             logs.append(lw.sum(-2))
             told.append(log_p.sum(-2))

@@ -278,7 +278,7 @@ def _labels(est: LabelledCoder, data: str, found: Dataset, part: Part) -> tuple[
 
 
 def _load(folder: Path) -> SparseCoder:
-    from sparsevae.estimator import load
+    from sparsevae.loading import load
 
     est: SparseCoder = load(folder)
     return est

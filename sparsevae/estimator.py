@@ -5,50 +5,47 @@ A model is a subclass with a recipe: `posterior()`, `prior()`, `objective()` and
 
 from __future__ import annotations
 
-import copy
 import functools
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import field, fields
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, NamedTuple, Self, TypeVar, cast
+from typing import Any, NamedTuple, Self, TypeVar, cast
 
 import numpy as np
-import scipy.sparse
 import sklearn
 import torch
-from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_array, check_is_fitted
 from torch import Tensor, nn
 from torch.distributions import Distribution
 
 from sparsevae import families, storage
-from sparsevae import scaling as scalings
-from sparsevae.architectures import NETWORKS, Sizes, chosen, image_of
+from sparsevae.architectures import NETWORKS, Sizes, chosen, image_of, with_head
 from sparsevae.bounds import SPREAD, Bounds, bounds
 from sparsevae.draw import Draw, Fresh, PerRow, mix, row_keys
 from sparsevae.gradients import points
 from sparsevae.history import History
 from sparsevae.inputs import Array, Arrays, Input
+from sparsevae.loading import below, revive
 from sparsevae.model import LatentModel, Site, Trace
-from sparsevae.networks import Linear, initialise
-from sparsevae.objectives import Objective, free_bits, kl, nll
-from sparsevae.parameters import check_choice, check_number, check_sizes, decode, documented, encode, parameters
+from sparsevae.networks import initialise
+from sparsevae.objectives import kl, nll
+from sparsevae.parameters import check_number, encode, parameters
 from sparsevae.priors import Prior
-from sparsevae.rows import Rows, fingerprint, place
+from sparsevae.recipe import Recipe
+from sparsevae.rows import Rows, fingerprint, place, to_csr
 from sparsevae.schedules import Constant, Schedule
 from sparsevae.settings import Training
 from sparsevae.step import ACTIVE_VARIANCE, BLOCK
-from sparsevae.texts import Text, Texts, held, holds_texts
+from sparsevae.texts import Texts, held, holds_texts
 from sparsevae.threads import inference
 from sparsevae.training import Watch, fit
 
-__all__ = ["Array", "ImportanceBound", "SparseCoder", "load"]
+__all__ = ["Array", "ImportanceBound", "SparseCoder"]
 
 CODES = ("z", "free")  # the latent variables that a code is made of; others, such as HSVAE's gamma, govern them
 _LOST = (-math.inf, -math.inf, math.inf, 1.0, math.inf)  # ELBO, importance bound, its error, effective samples, nll
-_NESTED = {"training": Training, "text": Text}  # parameters that have parameters
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -70,18 +67,6 @@ class ImportanceBound(NamedTuple):
     bound: Array
     standard_error: Array
     effective_samples: Array
-
-
-def _csr(blocks: Iterable[Array]) -> Any:
-    """Dense blocks of rows -> one CSR matrix, in half the time of scipy's conversion block by block."""
-    counts, columns, values, width = [np.zeros(1, np.int64)], [], [], 0
-    for block in blocks:
-        at, width = np.flatnonzero(block), block.shape[1]
-        counts.append(np.count_nonzero(block, axis=1))
-        columns.append((at % width).astype(np.int32))
-        values.append(block.ravel()[at])
-    ends = np.cumsum(np.concatenate(counts))
-    return scipy.sparse.csr_matrix((np.concatenate(values), np.concatenate(columns), ends), (len(ends) - 1, width))
 
 
 def _put_back(rows: Any, order: Array | None) -> Any:
@@ -120,114 +105,10 @@ def _hoyer(told: Sequence[Sequence[Array]]) -> dict[str, dict[str, float]]:
 
 
 @parameters
-class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Recipe):
     """What all estimators share. Learned: `model_`, `input_` (with `scaling_`, `likelihood_`), `history_`."""
 
-    n_components: Annotated[int, "Number of latent units J."] = field(default=64, kw_only=False)
-    hidden: Annotated[
-        tuple[int, ...],
-        "Hidden layer sizes of the encoder; the decoder mirrors them. For texts one size, the GRU's states. Networks "
-        "asperti and mat ignore it.",
-    ] = (400,)
-    network: Annotated[
-        str,
-        "auto: gru for texts, dense for numbers; conv, any image: convolutions, then `hidden`; asperti, 28 x 28 "
-        "(figure 7); mat, 32 x 32.",
-    ] = "auto"
-    image_shape: Annotated[
-        tuple[int, ...] | None,
-        "(H, W) or (H, W, C) of a row, for convolutions and pictures; None: a square grey image.",
-    ] = None
-    likelihood: Annotated[
-        str, "bernoulli, gaussian (learned variance), fixed-gaussian, laplace, spike-slab or auto."
-    ] = "auto"
-    variance_floor: Annotated[float, "Least variance of likelihood='gaussian' or 'spike-slab', in scaled units."] = 0.03
-    variance: Annotated[float, "Variance of likelihood='fixed-gaussian' or 'laplace', in scaled units."] = 0.1
-    scale: Annotated[str, "auto, standard, unit-norm or none; stored, and undone by inverse_transform."] = "auto"
-    encoder: Annotated[nn.Module | None, "Your own network, (B, D) -> (B, any width); a linear head is added."] = None
-    decoder: Annotated[nn.Module | None, "Your own network, (B, J) -> (B, any width); a linear head is added."] = None
-    text: Annotated[Text | None, "How texts are read; None means Text()."] = None
-    training: Annotated[Training | None, "Training settings; None means Training()."] = None
-
-    # -- the recipe: what a paper's file says -------------------------------------------------------------------
-
-    story: ClassVar[type[LatentModel]] = LatentModel
-
-    def posterior(self) -> families.Family:
-        """The family of q(z|x)."""
-        raise NotImplementedError
-
-    def prior(self) -> Prior:
-        """p(z)."""
-        raise NotImplementedError
-
-    def weights(self) -> dict[str, float]:
-        """Weights of the terms; schedules may drive those named here."""
-        return {"kl_z": 1.0}
-
-    def refuse_free_bits(self) -> None:
-        """For recipes whose terms are not a KL a unit."""
-        if self._training().free_bits:
-            raise ValueError(f"training.free_bits is for a KL per unit; {type(self).__name__} has none. Leave it at 0.")
-
-    def objective(self) -> Objective:
-        """What training minimises."""
-        floor = self._training().free_bits
-        return Objective(nll, free_bits(floor) if floor else kl, weights=self.weights())
-
-    def schedules(self) -> dict[str, Schedule]:
-        """The recipe's own schedules."""
-        return {}
-
-    def check(self) -> None:
-        """Refuse constructor arguments that cannot work; subclasses add their own."""
-        check_number("n_components", self.n_components, "an integer above 0", lambda n: n > 0, whole=True)
-        check_sizes("hidden", self.hidden, empty=True)
-        check_choice("network", self.network, ("auto", *NETWORKS))
-        if self.image_shape is not None:
-            self._check_image_shape(self.image_shape)
-        check_choice("likelihood", self.likelihood, families.LIKELIHOODS)
-        check_choice("scale", self.scale, scalings.SCALES)
-        for name in ("variance_floor", "variance"):
-            check_number(
-                name, getattr(self, name), "a number above 0 (1e-3 to 1e-1 suits scaled data)", lambda v: v > 0
-            )
-        for name in ("encoder", "decoder"):
-            if not isinstance(getattr(self, name), (nn.Module, type(None))):
-                raise TypeError(f"{name} must be a torch.nn.Module or None, got {type(getattr(self, name)).__name__}.")
-        for name, kind in _NESTED.items():
-            if not isinstance(getattr(self, name), (kind, type(None))):
-                raise TypeError(f"{name} must be a {kind.__name__}(...) or None, got {getattr(self, name)!r}.")
-        self._training().validate()
-        self._text().validate()
-
-    def _check_image_shape(self, shape: Any) -> None:
-        expected = "(height, width) or (height, width, channels), such as (28, 28) or (32, 32, 3)"
-        if not (isinstance(shape, (tuple, list)) and len(shape) in (2, 3)):
-            raise ValueError(f"image_shape must be {expected}; got {shape!r}.")
-        for size in shape:
-            check_number("image_shape", size, expected, lambda n: n > 0, whole=True)
-
     # -- scikit-learn -------------------------------------------------------------------------------------------
-
-    @classmethod
-    def default_training(cls) -> Training:
-        """What training=None means."""
-        return Training()
-
-    def _training(self) -> Training:
-        return self.default_training() if self.training is None else self.training
-
-    def _text(self) -> Text:
-        return Text() if self.text is None else self.text
-
-    def set_params(self, **params: Any) -> Self:
-        """Set constructor arguments; `training__steps=...` works also where training is None, and so for text."""
-        for name, default in {"training": self.default_training, "text": Text}.items():
-            if any(k.startswith(f"{name}__") for k in params) and params.get(name, getattr(self, name)) is None:
-                params[name] = default()
-        super().set_params(**params)
-        return self
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -304,21 +185,7 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         settings = self._training()
         plan = {**self.schedules(), **(settings.schedules or {})}
         ends: dict[str, Schedule] = {k: Constant(s(1 << 62, 1 << 62)) for k, s in plan.items()}
-        once = settings.get_params() | {
-            "steps": None,
-            "epochs": 1,
-            "decay": "constant",
-            "restart_optimizer": False,
-            "kl_warmup": 0,
-            "schedules": None,
-            "validation_fraction": 0.0,
-            "patience": None,
-            "folder": None,
-            "resume": False,
-            "compile": False,
-            "seed": mix(settings.seed, self.n_steps_),
-        }
-        return Training(**once), ends
+        return settings.once_more(mix(settings.seed, self.n_steps_)), ends
 
     def _start(self, X: Any) -> None:
         """Settle what the data settle, and build the networks."""
@@ -364,24 +231,7 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
             initialise(network, weights)
             return network
         widths = {"encoder": (sizes.features, sizes.raw_z), "decoder": (sizes.units, sizes.raw_x)}
-        n_in, n_out = widths[name]
-        if any(isinstance(m, nn.modules.dropout._DropoutNd) for m in own.modules()):
-            raise ValueError(
-                f"{name} holds a Dropout layer, whose noise comes from torch's global random state: a run could be "
-                "neither repeated nor resumed. Leave it out; the noise of z regularises already."
-            )
-        body = copy.deepcopy(own).cpu().eval()
-        with torch.no_grad():
-            try:
-                out = body(torch.zeros(2, n_in))
-            except Exception as error:
-                raise ValueError(f"{name} cannot take a float tensor of shape (B, {n_in}): {error}") from error
-        if not isinstance(out, Tensor) or out.dim() != 2 or len(out) != 2:
-            shape = tuple(out.shape) if isinstance(out, Tensor) else type(out).__name__
-            raise ValueError(f"{name} must map (B, {n_in}) to (B, width); for B = 2 it gave {shape}.")
-        head = Linear(out.shape[1], n_out)
-        initialise(head, weights)
-        return nn.Sequential(body, head)
+        return with_head(name, own, *widths[name], weights)
 
     def _lay_out(self, X: Any, targets: Any) -> tuple[Rows, nn.Module]:
         """The rows that training takes, and what turns a batch of them into a network's input."""
@@ -492,7 +342,7 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         blocks, order = self._grouped(X)
         codes = (self._code(self.model_.encode(x), max_active)[:n].cpu().numpy() for x, n in blocks)
         dense = not self._sparse() or self._wants_frame()
-        return _put_back(np.concatenate(list(codes)) if dense else _csr(codes), order)
+        return _put_back(np.concatenate(list(codes)) if dense else to_csr(codes), order)
 
     def _sparse(self) -> bool:
         return isinstance(self.model_.posterior, families.SPARSE)
@@ -803,14 +653,6 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
 
     # -- save ---------------------------------------------------------------------------------------------------
 
-    def _constructor(self) -> dict[str, Any]:
-        own = ("encoder", "decoder", *_NESTED)
-        return {f.name: encode(getattr(self, f.name), f.name) for f in documented(type(self)) if f.name not in own}
-
-    def _portable_training(self) -> dict[str, Any]:
-        """Training settings without where and how loudly the run went: a copy of the model runs anywhere."""
-        return {**self._training().get_params(), "folder": None, "resume": False, "verbose": 1}
-
     def save(self, path: str | Path) -> None:
         """Write a folder with safetensors and JSON; the encoder's and decoder's own code is not stored."""
         check_is_fitted(self)
@@ -852,61 +694,11 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         self.model_ = self._build(self.input_.width, torch.Generator()).eval()
         for part, module in (("model.", self.model_), ("scaling.", self.input_.prepare)):
             try:
-                module.load_state_dict(_below(tensors, part))
+                module.load_state_dict(below(tensors, part))
             except RuntimeError as error:
                 raise storage.StorageError(f"the stored weights do not fit this model: {error}") from None
         if "second_stage" in meta:
             own = {"encoder": None, "decoder": None}
-            inner = _below(tensors, "second_stage.")
-            self.second_stage_: SparseCoder = _revive("the second stage", inner, meta["second_stage"], own, None)
+            inner = below(tensors, "second_stage.")
+            self.second_stage_: SparseCoder = revive("the second stage", inner, meta["second_stage"], own, None)
         return self
-
-
-def _below(tensors: Mapping[str, Tensor], part: str) -> dict[str, Tensor]:
-    """The tensors of one part of a stored model, by their names within it."""
-    return {k.removeprefix(part): v for k, v in tensors.items() if k.startswith(part)}
-
-
-def load(
-    path: str | Path,
-    *,
-    encoder: nn.Module | None = None,
-    decoder: nn.Module | None = None,
-    cls: type[SparseCoder] | None = None,
-) -> Any:
-    """A fitted estimator from a folder written by `save`, on the CPU. Runs no stored code and needs no data.
-
-    A model with your own `encoder` or `decoder` needs those modules again (their weights come from the file), one
-    of your own classes needs `cls`.
-    """
-    tensors, meta = storage.load_folder(path)
-    try:
-        return _revive(path, tensors, meta, {"encoder": encoder, "decoder": decoder}, cls)
-    except (KeyError, TypeError) as error:
-        raise storage.StorageError(
-            f"{path} holds settings that this version of sparsevae does not know ({error}); upgrade to load it."
-        ) from error
-
-
-def _revive(
-    path: str | Path,
-    tensors: Mapping[str, Tensor],
-    meta: Mapping[str, Any],
-    own: dict[str, Any],
-    cls: type[SparseCoder] | None,
-) -> SparseCoder:
-    from sparsevae import models
-
-    known = models.known() if cls is None else {cls.__name__: cls}
-    if meta["class"] not in known:
-        raise storage.StorageError(f"{path} holds a {meta['class']}; known classes: {', '.join(known)}. Pass cls=.")
-    missing = [k for k in meta["own_networks"] if own[k] is None]
-    if missing:
-        raise storage.StorageError(f"{path} was fitted with your own {' and '.join(missing)}: pass them to load().")
-    training = None if meta["training"] is None else Training(**decode(meta["training"]))
-    text = None if meta.get("text") is None else Text.from_plain(meta["text"])
-    constructor = {k: decode(v) for k, v in meta["constructor"].items()}
-    found = known[meta["class"]]
-    own = own | {"text": text, "training": training}
-    given = {k: v for k, v in own.items() if k in {f.name for f in fields(found)}}  # a counter has no decoder
-    return found(**constructor, **given)._restore(tensors, meta)

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from conftest import quiet
 from torch import nn
 
 import sparsevae as sv
@@ -21,17 +22,6 @@ from sparsevae import demo, plots, report
 
 COLUMNS = ["price in $", "cost_$_a", "weight", "height", "size <m>"]
 QUICK = sv.Training(steps=60, batch_size=32, learning_rate=1e-2, verbose=0)
-
-
-def quiet(est: Any, X: Any) -> Any:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", sv.SparsityWarning)
-        return est.fit(X)
-
-
-@pytest.fixture(scope="module")
-def digits() -> Any:
-    return sv.data.load("digits")
 
 
 @pytest.fixture(scope="module")
