@@ -14,7 +14,7 @@ from benchmarks.report import machine
 def main(argv: list[str] | None = None) -> dict[str, Any]:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--device", default="auto", help="auto (CUDA where there is one), cpu, cuda or cuda:N")
-    parser.add_argument("--only", choices=["speed", "coding"], help="run one of the two benchmarks")
+    parser.add_argument("--only", choices=["speed", "text", "coding"], help="run one of the benchmarks")
     parser.add_argument("--all", action="store_true", help="batches of 500 too, not only of 100")
     parser.add_argument("--quick", action="store_true", help="a smoke run: seconds, and numbers without meaning")
     parser.add_argument("--out", default="runs/benchmarks.json", help="where the numbers go, as JSON")
@@ -28,12 +28,17 @@ def main(argv: list[str] | None = None) -> dict[str, Any]:
     if args.quick:
         print("A quick run: it shows that everything works; its numbers mean nothing.")
     result: dict[str, Any] = {"machine": here, "quick": args.quick}
-    if args.only != "coding":
+    if args.only in (None, "speed"):
         from benchmarks import speed
 
         result["speed"] = speed.run(device, quick=args.quick, batches=[100, 500] if args.all else [100])
         print()
-    if args.only != "speed":
+    if args.only in (None, "text"):
+        from benchmarks import text
+
+        result["text"] = text.run(device, quick=args.quick)
+        print()
+    if args.only in (None, "coding"):
         from benchmarks import coding
 
         result["coding"] = coding.run(device, quick=args.quick)

@@ -1,7 +1,8 @@
 """What we are compared with: the loop a careful user writes by hand, and pythae's own trainer.
 
 `HandVSC` is Variational Sparse Coding in plain PyTorch, the same mathematics as `sparsevae.VSC` with a Gaussian
-likelihood of learned variance; `speed.same_model` asserts that loss and gradients agree.
+likelihood of learned variance; `speed.same_model` asserts that loss and gradients agree. `HandHSVAE` is HSVAE on
+sentences; `text.same_model` asserts that losses agree.
 """
 
 from __future__ import annotations
@@ -21,8 +22,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import logsigmoid, softplus
+from torch.distributions import Beta, kl_divergence
+from torch.nn.functional import cross_entropy, logsigmoid, softplus
 from torch.utils.data import DataLoader, TensorDataset
+
+from sparsevae.text import EOS, PAD
 
 BLOCK = 100  # steps; every loop looks at its loss once a block, ours also reports and keeps a roll-back point
 FLOOR = 0.03  # least variance of the likelihood, for ours and for the peer
@@ -70,6 +74,36 @@ class HandVSC(nn.Module):
         return (nll + (p_on * (slab + on) + (1 - p_on) * off).sum(-1)).mean()
 
 
+class HandHSVAE(nn.Module):
+    """Sentences (B, T) of word numbers -> GRU -> (loc, s, a, b) x units -> GRU -> logits of all positions."""
+
+    def __init__(self, words: int, embedding: int, hidden: int, units: int, alpha: float, beta: float) -> None:
+        super().__init__()
+        self.words = nn.Embedding(words, embedding)
+        self.reader = nn.GRU(embedding, hidden, batch_first=True)
+        self.heads = nn.Linear(hidden, 4 * units)
+        self.writer = nn.GRU(embedding + units, hidden, batch_first=True)
+        self.logits = nn.Linear(hidden, words)
+        self.alpha, self.beta, self.units = alpha, beta, units
+
+    def loss(self, x: Tensor, eps: Tensor, u: Tensor, gamma: Tensor | None = None) -> Tensor:
+        """Of x with its noise, (B, units) each; the logit of gamma = P(off) is drawn, or given."""
+        end = (x != PAD).sum(-1) - 1
+        last = self.reader(self.words(x))[0][torch.arange(len(x), device=x.device), end]
+        mu, s, a, b = self.heads(last).chunk(4, -1)
+        sigma, (a, b) = softplus(s) + 1e-4, ((softplus(c) + 1e-5).clamp(0.5, 100.0) for c in (a, b))
+        q, p = Beta(a, b), Beta(torch.full_like(a, self.alpha), torch.full_like(b, self.beta))
+        gamma = torch.logit(q.rsample(), 1e-6) if gamma is None else gamma
+        soft = torch.sigmoid((torch.logit(u) - gamma) / 0.5)
+        gate = (u > torch.sigmoid(gamma)).float() + (soft - soft.detach())
+        z = gate * (mu + sigma * eps)
+        heard = self.words(nn.functional.pad(x[:, :-1], (1, 0), value=EOS))
+        states, _ = self.writer(torch.cat([heard, z.unsqueeze(1).expand(-1, x.shape[1], -1)], -1))
+        nll = cross_entropy(self.logits(states).flatten(0, 1), x.flatten(), ignore_index=PAD, reduction="sum") / len(x)
+        slab = 0.5 * (mu**2 + sigma**2 - 1) - sigma.log()
+        return nll + ((torch.sigmoid(-gamma) * slab) + kl_divergence(q, p)).sum(-1).mean()
+
+
 def loader_batches(X: Tensor, batch: int, workers: int, device: torch.device) -> Iterator[Tensor]:
     """TensorDataset and a shuffling DataLoader, epoch after epoch; pinned memory on CUDA, workers kept alive."""
     loader = DataLoader(
@@ -94,7 +128,7 @@ def resident_batches(X: Tensor, batch: int) -> Iterator[Tensor]:
                 yield X[index]
 
 
-def hand_loop(model: HandVSC, batches: Iterator[Tensor], clock: Clock, *, fused: bool) -> float:
+def hand_loop(model: HandVSC | HandHSVAE, batches: Iterator[Tensor], clock: Clock, *, fused: bool) -> float:
     """Adam on `model` until the clock's last step; the loss is looked at once a block. Seconds a step."""
     adam = torch.optim.Adam(model.parameters(), lr=1e-3, fused=True if fused else None)
     for step, x in enumerate(batches):

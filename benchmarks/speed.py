@@ -13,11 +13,12 @@ median over blocks of 100 steps.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import statistics
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,17 @@ def images(n: int) -> tuple[np.ndarray[Any, Any], str]:
     return X, "synthetic images"
 
 
+@contextlib.contextmanager
+def precision(name: str) -> Iterator[None]:
+    """Matrix products of float32 as torch names them: "high" is TF32 on CUDA, and makes no difference on a CPU."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision(name)
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
 class _Fixed:
     """Noise that was drawn beforehand."""
 
@@ -62,10 +74,16 @@ class _Fixed:
         return self.u
 
 
-def _fitted(cls: type[sv.SparseCoder], X: np.ndarray[Any, Any], settings: sv.Training, **more: Any) -> sv.SparseCoder:
+def fitted(est: sv.SparseCoder, X: Any) -> sv.SparseCoder:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", sv.SparsityWarning)  # these runs are too short to be sparse
-        return cls(UNITS, hidden=(HIDDEN,), training=settings, **more).fit(X)
+        return est.fit(X)
+
+
+def vsc(**more: Any) -> sv.VSC:
+    """Ours, as the peer has it."""
+    own = {"alpha": ALPHA, "likelihood": "gaussian", "variance_floor": FLOOR}
+    return sv.VSC(UNITS, hidden=(HIDDEN,), **own, **more)
 
 
 def same_model(X: np.ndarray[Any, Any], batch: int, device: torch.device) -> float:
@@ -74,7 +92,7 @@ def same_model(X: np.ndarray[Any, Any], batch: int, device: torch.device) -> flo
     Returns the relative difference of the losses.
     """
     settings = sv.Training(steps=20, batch_size=batch, device=str(device), verbose=0, tf32=False)
-    est = _fitted(sv.VSC, X[: 10 * batch], settings, alpha=ALPHA, likelihood="gaussian", variance_floor=FLOOR)
+    est = fitted(vsc(training=settings), X[: 10 * batch])
     gate: Any = est.model_.posterior.gate
     peer = HandVSC(X.shape[1], HIDDEN, UNITS, ALPHA, float(gate.sharpness)).to(device)
     own = list(est.model_.parameters())
@@ -83,13 +101,11 @@ def same_model(X: np.ndarray[Any, Any], batch: int, device: torch.device) -> flo
             theirs.copy_(mine)
     rows = torch.tensor(X[:batch], device=device).float()
     eps, u = torch.randn(batch, UNITS, device=device), torch.rand(batch, UNITS, device=device)
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("highest")
-    ours, _ = est.objective().to(device)(est.model_(est.scaling_(rows), Draw(_Fixed(eps, u), hard=False)))
-    theirs = peer.loss(rows / 255, eps, u)
-    gradients = zip(torch.autograd.grad(ours, own), torch.autograd.grad(theirs, list(peer.parameters())), strict=True)
-    apart = max(float((a - b).norm() / a.norm()) for a, b in gradients)
-    torch.set_float32_matmul_precision(before)
+    with precision("highest"):
+        ours, _ = est.objective().to(device)(est.model_(est.scaling_(rows), Draw(_Fixed(eps, u), hard=False)))
+        theirs = peer.loss(rows / 255, eps, u)
+        both = torch.autograd.grad(ours, own), torch.autograd.grad(theirs, list(peer.parameters()))
+    apart = max(float((a - b).norm() / a.norm()) for a, b in zip(*both, strict=True))
     difference = abs(ours.item() - theirs.item()) / abs(ours.item())
     if difference > 1e-4 or apart > 1e-3:
         raise AssertionError(f"not the same model: losses differ by {difference:.1e}, gradients by {apart:.1e}")
@@ -97,10 +113,13 @@ def same_model(X: np.ndarray[Any, Any], batch: int, device: torch.device) -> flo
 
 
 class Ours:
-    """One run of our loop through `fit`; also notes how long everything outside the window took."""
+    """One run of our loop through `fit`; also notes how long everything outside the window took.
 
-    def __init__(self, cls: type[sv.SparseCoder], X: np.ndarray[Any, Any], *, compile: bool = False, **more: Any):
-        self.cls, self.X, self.compile, self.more = cls, X, compile, more
+    With `reseed` every run has a seed of its own, and with it an order of batches.
+    """
+
+    def __init__(self, est: sv.SparseCoder, X: Any, *, reseed: bool = False, **training: Any) -> None:
+        self.est, self.X, self.reseed, self.training = est, X, reseed, training
         self.setup: list[float] = []
 
     def __call__(self, batch: int, clock: Clock) -> float:
@@ -108,7 +127,7 @@ class Ours:
             clock(step)
             return 1.0
 
-        class Timed(self.cls):  # type: ignore[name-defined,misc]
+        class Timed(type(self.est)):  # type: ignore[misc]
             def schedules(self) -> Any:
                 return super().schedules() | {"kl_z": tick}
 
@@ -116,12 +135,13 @@ class Ours:
             steps=clock.last + 1,
             batch_size=batch,
             device=str(clock.device),
-            compile=self.compile,
             report_every=BLOCK,
+            seed=len(self.setup) if self.reseed else 0,
             verbose=0,
+            **self.training,
         )
         start = time.perf_counter()
-        _fitted(Timed, self.X, settings, **self.more)
+        fitted(Timed(**self.est.get_params(deep=False) | {"training": settings}), self.X)
         self.setup.append(clock.readings[clock.first] - start)
         return clock.seconds_per_step
 
@@ -142,10 +162,9 @@ def contenders(X: np.ndarray[Any, Any], device: torch.device) -> dict[str, Conte
             model(), peers.loader_batches(floats, batch, workers, device), clock, fused=False
         )
 
-    vsc = {"alpha": ALPHA, "likelihood": "gaussian", "variance_floor": FLOOR}
     found: dict[str, Contender] = {
-        "ours": Ours(sv.VSC, X, **vsc),
-        "ours, compiled": Ours(sv.VSC, X, compile=True, **vsc),
+        "ours": Ours(vsc(), X, compile=False),
+        "ours, compiled": Ours(vsc(), X, compile=True),
         "peer: DataLoader, 0 workers, Adam": loader(0),
         "peer: DataLoader, 2 workers, Adam": loader(2),
         "peer: data on device, fused Adam": lambda batch, clock: peers.hand_loop(
@@ -156,7 +175,9 @@ def contenders(X: np.ndarray[Any, Any], device: torch.device) -> dict[str, Conte
         found["pythae's VAE (no gates, no variance)"] = lambda batch, clock: peers.pythae_loop(
             floats, HIDDEN, UNITS, batch, clock
         )
-        found["our VAE of pythae's shapes"] = Ours(sv.VAE, X, likelihood="fixed-gaussian")
+        found["our VAE of pythae's shapes"] = Ours(
+            sv.VAE(UNITS, hidden=(HIDDEN,), likelihood="fixed-gaussian"), X, compile=False
+        )
     return found
 
 
@@ -177,22 +198,17 @@ def run(device: torch.device, *, quick: bool, batches: list[int]) -> dict[str, A
     rounds, warmup, steps = (1, 5, 20) if quick else (5, 50, 600 if device.type == "cpu" else 2000)
     X, source = images(2_000 if quick else 60_000)
     result: dict[str, Any] = {"data": f"{source}, {X.shape[0]} x {X.shape[1]}", "rounds": rounds, "steps": steps}
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("high")  # what our loop sets: TF32 on CUDA, no difference on a CPU
-    try:
-        with threads() as count:
-            result["threads"] = count
-            result["loss_difference"] = same_model(X, 100, device)
-            print(f"Speed: VSC 784-{HIDDEN}-{UNITS}-{HIDDEN}-784, Gaussian with learned variance, on {result['data']}")
-            print(f"{rounds} interleaved rounds of {steps} steps, {count} torch threads; ours keeps uint8 rows and ")
-            print("scales them on the fly, peers hold float32. Loss of ours and peer on the same weights, rows and ")
-            print(f"noise: equal to {result['loss_difference']:.0e} relative.")
-            for batch in batches:
-                field = contenders(X, device)
-                times = race(field, batch, rounds, warmup, steps, device)
-                result[f"batch {batch}"] = judge(field, times, batch, device)
-    finally:
-        torch.set_float32_matmul_precision(before)
+    with threads() as count, precision("high"):  # what our loop sets
+        result["threads"] = count
+        result["loss_difference"] = same_model(X, 100, device)
+        print(f"Speed: VSC 784-{HIDDEN}-{UNITS}-{HIDDEN}-784, Gaussian with learned variance, on {result['data']}")
+        print(f"{rounds} interleaved rounds of {steps} steps, {count} torch threads; ours keeps uint8 rows and ")
+        print("scales them on the fly, peers hold float32. Loss of ours and peer on the same weights, rows and ")
+        print(f"noise: equal to {result['loss_difference']:.0e} relative.")
+        for batch in batches:
+            field = contenders(X, device)
+            times = race(field, batch, rounds, warmup, steps, device)
+            result[f"batch {batch}"] = judge(field, times, batch, device)
     return result
 
 

@@ -7,7 +7,11 @@ does not state that variance, and the number of inactive units depends on it, so
 KL alone: its tables imply 15.8 nats (MNIST) and 11.8 (tiles). Other seeds are then trained at it and counted.
 Published: 8 of 16 units inactive on both sets, 3 (MNIST) and 4 (tiles) for the convolutional net; var(mean) + mean
 variance of a unit near 1 (.997 in the mean over both tables). A unit is inactive when the variance over the data of its
-mean is at most .01.
+mean is at most .01. Without noise the scale of a code means nothing (the penalty shrinks all of it), so there the twin
+is judged by `relative_inactive`: at most .01 of the largest unit's variance.
+
+Counts depend on the warm-up of the KL too: without one units die at once, and on tiles a ramp over .2 of the run left
+9, 10, 7 inactive (seeds 1 to 3), one over .5 left 7, 8, 6. One between was chosen, and is counted on other seeds.
 """
 
 from __future__ import annotations
@@ -29,11 +33,12 @@ TARGET_KL = {"mnist": 15.8, "tiles": 11.8}
 PUBLISHED = {("mnist", "dense"): 8, ("tiles", "dense"): 8, ("mnist", "asperti"): 3, ("tiles", "asperti"): 4}
 GRID = {
     "mnist": (0.03, 0.06, 0.1, 0.14, 0.19, 0.26),
-    "tiles": (0.05, 0.12, 0.2, 0.28, 0.36, 0.5),
+    "tiles": (0.1, 0.2, 0.3, 0.36, 0.45, 0.55),
 }
 BETAS = (0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
 INACTIVE = 0.01
-KL_WARMUP = 0.2  # share of the run in which the weight of the KL grows: without it tiles start in a collapse
+SEEDS = {"mnist": (1, 2, 3), "tiles": (6, 7, 8)}
+KL_WARMUP = {"mnist": 0.2, "tiles": 0.35}  # share of the run in which the KL's weight grows: without, units die at once
 
 
 def train(
@@ -47,7 +52,7 @@ def train(
             steps=steps,
             batch_size=128,
             learning_rate=1e-3,
-            kl_warmup=KL_WARMUP,
+            kl_warmup=KL_WARMUP[data],
             seed=seed,
             device=device,
             verbose=0,
@@ -126,6 +131,8 @@ def figure(data: str, found: dict[str, Any], path: Path) -> None:
     axes[0].set(
         xscale="log", xlabel="variance of the likelihood", ylabel="inactive of 16 (dense, seed 0)", ylim=(0, 16)
     )
+    axes[0].set_xticks([r["variance"] for r in grid], [f"{r['variance']:g}" for r in grid], fontsize=7)
+    axes[0].minorticks_off()
     axes[0].legend(frameon=False, fontsize=8)
     for network in networks:
         runs = found[network]["betas"]
@@ -148,7 +155,6 @@ def main() -> None:
     parser = jobs.options(__doc__)
     parser.add_argument("--steps", type=int, default=60_000)
     parser.add_argument("--conv-steps", type=int, default=20_000)
-    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
     parser.add_argument("--networks", nargs="+", default=["dense", "asperti"])
     parser.add_argument("--data", nargs="+", default=["mnist", "tiles"])
     args = parser.parse_args()
@@ -168,12 +174,13 @@ def main() -> None:
         variance = calibrate(grid, TARGET_KL[data])
         found: dict[str, Any] = {"grid": grid, "variance": variance}
         for network in args.networks:
-            seeds = [{"variance": variance, "seed": seed} for seed in args.seeds]
+            seeds = [{"variance": variance, "seed": seed} for seed in SEEDS[data]]
             betas = [{"variance": variance, "seed": 1, "beta": b, "samples": 16} for b in BETAS]
             runs = several(data, network, seeds + betas)
             found[network] = {"seeds": runs[: len(seeds)], "betas": runs[len(seeds) :]}
             verdict[f"{data} {network}"] = {
                 "inactive": [r["inactive"] for r in runs[: len(seeds)]],
+                "seeds": list(SEEDS[data]),
                 "published": PUBLISHED[data, network],
                 "kl": [round(r["kl"], 2) for r in runs[: len(seeds)]],
                 "law": law(runs[: len(seeds)]),

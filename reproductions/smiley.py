@@ -2,11 +2,12 @@
 
     python -m reproductions.smiley --out results/
 
-Five models at J = 20, 60 and 120, three seeds, on binary 32 x 32 smileys with known sparse sources S * V. alpha is set
-in advance; the weights of beta-VAE and beta-TCVAE are chosen at J = 60 on seed 0 by contrast on a validation half (the
-paper says "correlation contrast" and defines nothing: here the mean over used units of the largest |corr| less the mean
-of the others). The scores are of the other half of the 20,000 test images. No number is published; our prototype found
-20, 21 and 20 used units for VSC, purity .91, .88, .90, and a plain VAE no worse on purity.
+Five models at J = 20, 60 and 120 on binary 32 x 32 smileys with known sparse sources S * V: three seeds, and six for
+the sparse models, whose scores are judged. alpha is set in advance; the weights of beta-VAE and beta-TCVAE are chosen
+at J = 60 on seed 0 by contrast on a validation half (the paper says "correlation contrast" and defines nothing: here
+the mean over used units of the largest |corr| less the mean of the others). The scores are of the other half of the
+20,000 test images. No number is published; our prototype found 20, 21 and 20 used units for VSC, purity .91, .88, .90,
+and a plain VAE no worse on purity.
 
 A unit is used when the standard deviation of its code over the test images exceeds .05.
 """
@@ -28,11 +29,13 @@ from sparsevae import metrics
 from sparsevae.data import smiley
 
 ALPHA = {"VSC": 0.1, "PseudoVSC": 0.03}  # P(on) of a unit, and of a pseudo-input's units in the mean
+CLIP = {"PseudoVSC": 1.0}  # norm of a gradient; without it one run in nine of PseudoVSC goes astray, at J = 120
 SIZES = (20, 60, 120)
 BETAS = (2.0, 4.0, 8.0, 16.0)
 SPARSE = ("PseudoVSC", "VSC")
 WEIGHTED = ("BetaVAE", "BetaTCVAE")
 MODELS = (*SPARSE, "VAE", *WEIGHTED)
+TOGETHER = 3  # seeds trained as one stack
 SCORES = ("purity", "best_match", "mig", "presence")
 
 
@@ -52,6 +55,7 @@ def train(
             steps=steps,
             batch_size=250,
             learning_rate=1e-3,
+            clip_norm=CLIP.get(model),
             kl_warmup=0.4,
             seed=seed,
             device=device,
@@ -151,17 +155,19 @@ def verdict(rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def figure(results: list[dict[str, Any]], path: Path) -> None:
-    """Correlation matrices at J = 60, seed 0: rows are units, ordered by the source they follow, columns sources."""
+    """Correlation matrices at J = 60, seed 0: rows are units by the source they follow, columns are sources."""
     import matplotlib
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    shown = [r for r in results if "matrix" in r]
+    shown = [r for r in results if "matrix" in r and r["seed"] == 0]
+    if not shown:
+        return
     fig, axes = plt.subplots(1, len(shown), figsize=(2.6 * len(shown), 5), squeeze=False, layout="constrained")
     for ax, r in zip(axes[0], shown, strict=True):
         C = np.array(r["matrix"])
-        C = C[C.max(1) > 0.07]
+        C = C[np.argsort(-C.max(1))[: r["test"]["used"]]]
         C = C[np.lexsort((-C.max(1), C.argmax(1)))]
         image = ax.imshow(C, cmap="magma", vmin=0, vmax=1, aspect="auto", interpolation="nearest")
         for group in list(smiley.GROUPS.values())[1:]:
@@ -169,7 +175,7 @@ def figure(results: list[dict[str, Any]], path: Path) -> None:
         ax.set_title(f"{r['model']}\n{r['test']['used']} units used", fontsize=9)
         ax.set_xticks([(g.start + g.stop - 1) / 2 for g in smiley.GROUPS.values()], list(smiley.GROUPS), fontsize=7)
         ax.set_yticks([])
-    axes[0][0].set_ylabel("units that follow a source (|corr| > .07)", fontsize=8)
+    axes[0][0].set_ylabel("units, as many of the best correlated as are used", fontsize=8)
     fig.colorbar(image, ax=axes[0].tolist(), shrink=0.6, label="|corr(|z|, |S V|)|")
     fig.savefig(path, dpi=150)
     plt.close(fig)
@@ -178,7 +184,7 @@ def figure(results: list[dict[str, Any]], path: Path) -> None:
 def main() -> None:
     parser = jobs.options(__doc__)
     parser.add_argument("--steps", type=int, default=50_000)
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4, 5])
     parser.add_argument("--sizes", type=int, nargs="+", default=list(SIZES))
     parser.add_argument("--models", nargs="+", default=list(MODELS))
     args = parser.parse_args()
@@ -196,7 +202,9 @@ def main() -> None:
     for model in args.models:
         for units in args.sizes:
             own = {"beta": betas[model]} if model in betas else {}
-            results += several(model, units, [{"seed": seed, **own} for seed in args.seeds], matrix=units == 60)
+            seeds = args.seeds if model in SPARSE else args.seeds[:TOGETHER]
+            for some in (seeds[i : i + TOGETHER] for i in range(0, len(seeds), TOGETHER)):
+                results += several(model, units, [{"seed": seed, **own} for seed in some], matrix=units == 60)
     rows = table(results)
     report = {
         "torch": torch.__version__,

@@ -19,9 +19,10 @@ if TYPE_CHECKING:
     from sparsevae.collapse import noise_experiment
     from sparsevae.counts import Counts
     from sparsevae.distributions import SpikeSlab
-    from sparsevae.estimator import SparseCoder, load
+    from sparsevae.estimator import SparseCoder
     from sparsevae.history import History
     from sparsevae.linear import LinearMultiLabel
+    from sparsevae.loading import load
     from sparsevae.models import (
         HSVAE,
         MAT,
@@ -57,7 +58,7 @@ _WHERE = {
     "Counts": "sparsevae.counts",
     "SpikeSlab": "sparsevae.distributions",
     "SparseCoder": "sparsevae.estimator",
-    "load": "sparsevae.estimator",
+    "load": "sparsevae.loading",
     "Constant": "sparsevae.schedules",
     "Cosine": "sparsevae.schedules",
     "Cyclical": "sparsevae.schedules",

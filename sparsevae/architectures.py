@@ -7,17 +7,19 @@ transposed, from the last to the first. A text is a row of word numbers, and its
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from sparsevae.convolutions import BatchNorm, Convolution, ToImage, ToRows, TransposedConvolution, same
-from sparsevae.networks import mlp
+from sparsevae.networks import Linear, initialise, mlp
 from sparsevae.recurrent import Borrowed, Embedding, Projection, Reader, Writer
 
-__all__ = ["NETWORKS", "Pair", "Sizes", "chosen", "image_of"]
+__all__ = ["NETWORKS", "Pair", "Sizes", "chosen", "image_of", "with_head"]
 
 
 class Sizes(NamedTuple):
@@ -280,3 +282,24 @@ def chosen(network: str, sizes: Sizes) -> str:
     if network != "auto":
         return network
     return "dense" if sizes.words is None else "gru"
+
+
+def with_head(name: str, own: nn.Module, n_in: int, n_out: int, weights: torch.Generator) -> nn.Module:
+    """A user's own network, (B, n_in) -> (B, any width), with its weights, and a linear head to n_out."""
+    if any(isinstance(m, nn.modules.dropout._DropoutNd) for m in own.modules()):
+        raise ValueError(
+            f"{name} holds a Dropout layer, whose noise comes from torch's global random state: a run could be "
+            "neither repeated nor resumed. Leave it out; the noise of z regularises already."
+        )
+    body = copy.deepcopy(own).cpu().eval()
+    with torch.no_grad():
+        try:
+            out = body(torch.zeros(2, n_in))
+        except Exception as error:
+            raise ValueError(f"{name} cannot take a float tensor of shape (B, {n_in}): {error}") from error
+    if not isinstance(out, Tensor) or out.dim() != 2 or len(out) != 2:
+        shape = tuple(out.shape) if isinstance(out, Tensor) else type(out).__name__
+        raise ValueError(f"{name} must map (B, {n_in}) to (B, width); for B = 2 it gave {shape}.")
+    head = Linear(out.shape[1], n_out)
+    initialise(head, weights)
+    return nn.Sequential(body, head)

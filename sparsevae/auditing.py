@@ -35,6 +35,7 @@ from sparsevae.metrics import aggregate_hoyer, average_hoyer
 from sparsevae.parameters import check_number
 from sparsevae.step import ACTIVE_VARIANCE, BLOCK
 from sparsevae.threads import inference
+from sparsevae.tokens import Written
 
 __all__ = ["Audit", "audit", "check_coder", "check_gain_rows", "measure", "per_row"]
 
@@ -279,7 +280,7 @@ def audit(
             model, X = est.model_, est._read(X, reset=False)
             _check_spread(X.shape[0])
             return measure(
-                est._blocks,
+                lambda rows: est._grouped(rows)[0],
                 X,
                 model.encode,
                 model.decode,
@@ -422,6 +423,8 @@ def _posterior(found: Distribution | tuple[Tensor, Tensor], x: Tensor) -> Distri
 
 def _error(found: Distribution | Tensor, x: Tensor, variance: float) -> Tensor:
     """-log p(x|z) of every row, (B,), up to a constant, in nats."""
+    if isinstance(found, Written):  # texts may have less padding than its shape says
+        return -found.log_prob(x)
     flat = x.flatten(1)
     like = " or flat, ".join(str(s) for s in dict.fromkeys((tuple(x.shape), tuple(flat.shape))))
     expected = f"decode must return a torch Distribution or a tensor with the shape of x, {like}"

@@ -32,15 +32,22 @@ class Bounds(NamedTuple):
     importance: Tensor
     standard_error: Tensor  # of `importance`, by the delta method; unknown, infinite, for one sample
     effective_samples: Tensor  # (sum w)^2 / sum w^2, between 1 and K
+    nll: Tensor  # -log p(x|z), the mean over the draws
 
 
 def log_weights(trace: Trace) -> Tensor:
     """log p(x|z) + log p(z) - log q(z|x), (*members, B); refuses a trace with relaxed draws."""
+    return _weighed(trace)[0]
+
+
+def _weighed(trace: Trace) -> tuple[Tensor, Tensor]:
+    """`log_weights`, and their part log p(x|z), from one pass of the decoder."""
     if not trace.hard:
         raise ValueError("a bound needs hard draws: this trace was drawn with hard=False and bounds nothing.")
     observed = [d.log_prob(v) for d, v in trace.observed.values()]
     latent = [s.p.log_prob(s.value) - s.q.log_prob(s.value) for s in trace.latents.values()]
-    return torch.stack(torch.broadcast_tensors(*observed, *latent)).sum(0)
+    each = torch.stack(torch.broadcast_tensors(*observed, *latent))
+    return each.sum(0), each[: len(observed)].sum(0)
 
 
 def bounds(
@@ -55,21 +62,26 @@ def bounds(
     """ELBO and importance bound of every row of x (B, D) from the same `n_samples` hard draws.
 
     Noise is a function of (seed, row, sample, unit) unless given, so a row's score does not depend on its
-    neighbours. Draws are taken a few at a time, `at_once` rows: memory does not grow with `n_samples`.
+    neighbours. The encoder reads x once; draws are taken a few at a time, `at_once` rows, so that memory does not
+    grow with `n_samples`.
     """
     keys = row_keys(x)
     chunk = max(1, min(n_samples, at_once // max(1, len(x))))
-    logs, firsts, seconds = [], [], []
+    logs, firsts, seconds, told = [], [], [], []
     with torch.no_grad():
+        raw = model.read(x)
         for sample in torch.arange(1, n_samples + 1, device=x.device).split(chunk):
             repeated = (keys + sample[:, None] * SPREAD).flatten()
             draw = Draw(noise or PerRow(repeated, seed), hard=True)
-            lw = log_weights(model(x.repeat(len(sample), 1), draw)).double().unflatten(-1, (len(sample), len(x)))
+            weighed = _weighed(model.tell(x, raw, draw, copies=len(sample)))
+            lw, log_p = (v.double().unflatten(-1, (len(sample), len(x))) for v in weighed)
             logs.append(lw.sum(-2))
+            told.append(log_p.sum(-2))
             firsts.append(torch.logsumexp(lw, -2))
             seconds.append(torch.logsumexp(2 * lw, -2))
     total, squares = torch.logsumexp(torch.stack(firsts), 0), torch.logsumexp(torch.stack(seconds), 0)
     effective = torch.exp(2 * total - squares)
     spread = (1 / effective - 1 / n_samples).clamp_min(0)  # of the mean weight, relative; biased by (K - 1)/K
     error = (spread * n_samples / (n_samples - 1)).sqrt() if n_samples > 1 else torch.full_like(spread, torch.inf)
-    return Bounds(torch.stack(logs).sum(0) / n_samples, total - math.log(n_samples), error, effective)
+    elbo, nll = torch.stack(logs).sum(0) / n_samples, -torch.stack(told).sum(0) / n_samples
+    return Bounds(elbo, total - math.log(n_samples), error, effective, nll)

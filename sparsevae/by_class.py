@@ -4,7 +4,7 @@ After Prokhorov, Li, Shareghi and Collier, "Hierarchical sparse variational auto
 and 4, appendices D.4 and E. Codes Z are (n, J), of n rows in C classes.
 
 - Sparsity: Av.Hoyer of rows and Agg.Hoyer of their average code. Where the two are alike, rows share one pattern of
-  zeros. It is told of hard draws, of slab means, and of gated means P(on) mu.
+  zeros. It is told of hard draws, of slab means, and of gated means P(on) mu, of HSVAE with one draw of gamma.
 - Gates: :math:`\gamma_c = \frac{1}{n_c} \sum_{i \in c} P(\text{off} \mid x_i)`, (C, J), and how distinct its rows are.
 - Words, where X is texts: the KL of every pair of classes' word distributions.
 - Probe: what a multinomial logistic regression reads from the codes.
@@ -24,7 +24,7 @@ from sparsevae.estimator import SparseCoder
 from sparsevae.history import History
 from sparsevae.metrics.arrays import labels, matrix
 from sparsevae.parameters import check_number
-from sparsevae.texts import Texts, held
+from sparsevae.texts import Texts
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -255,19 +255,22 @@ def classes(
     check_number("draws", draws, "an integer above 0", lambda n: n > 0, whole=True)
     if (X_test is None) != (y_test is None):
         raise TypeError("X_test and y_test go together: give both, or neither.")
-    X = held(X)
-    Z = est.draw_codes(X, draws, seed=seed)  # (draws, n, J)
+    check_number("seed", seed, "an integer", lambda s: True, whole=True)
+    if not hasattr(est, "draw_codes"):
+        raise TypeError(f"classes compares draws of a code, and {type(est).__name__} has none: use VAE, VSC or HSVAE.")
+    X = est._read(X, reset=False)
+    Z = est._draws(X, draws, seed)  # (draws, n, J)
     if X_test is None:
         y, number = _checked(y, Z.shape[1], "y")
         learn, test = _halves(y, seed)
         codes, y_learn, drawn, y_drawn = Z[:, learn], y[learn], Z[:, test], y[test]
     else:
         codes, y_learn = Z, labels(y, Z.shape[1], "y")
-        X = held(X_test)
-        Z = drawn = est.draw_codes(X, draws, seed=seed)
+        X = est._read(X_test, reset=False)
+        Z = drawn = est._draws(X, draws, seed)
         y, number = _checked(y_test, Z.shape[1], "y_test")
         y_drawn = y
-    kinds = {"draws": Z, **{kind: mean[None] for kind, mean in est.posterior_means(X).items()}}
+    kinds = {"draws": Z, **{kind: mean[None] for kind, mean in est._means(X, seed).items()}}
     off, words = _off(est, X), _words(est, X)
     values, frequency = np.unique(y_learn, return_counts=True)
     return Classes(
@@ -309,10 +312,9 @@ def _sparsity(draws: Array, y: Array) -> ClassSparsity:
     """Hoyer of codes (draws, n, J), each number the mean over draws."""
     each = [metrics.class_hoyer(Z, y) for Z in draws]
     printed = [found for Z in draws if (found := _printed(Z, y)) is not None]
+    whole = metrics.CodeHoyer(*np.mean([metrics.code_hoyer(Z) for Z in draws], axis=0).tolist())
     return ClassSparsity(
-        float(np.mean([metrics.average_hoyer(Z) for Z in draws])),
-        float(np.mean([metrics.aggregate_hoyer(Z) for Z in draws])),
-        float(np.mean([metrics.aggregate_hoyer(Z, absolute=False) for Z in draws])),
+        *whole,
         np.mean([found.average for found in each], axis=0),
         np.mean([found.aggregate for found in each], axis=0),
         np.mean(printed, axis=0) if len(printed) == len(draws) else None,
@@ -328,21 +330,21 @@ def _printed(Z: Array, y: Array) -> Array | None:
 
 
 def _off(est: SparseCoder, X: Any) -> Array | None:
-    """P(off) of every row and unit, (n, J): of HSVAE E[gamma], of other gates 1 - p_on; None for dense codes."""
+    """P(off) of rows that were read, (n, J): of HSVAE E[gamma], of other gates 1 - p_on; None for dense codes."""
 
     def off(q: Any) -> Tensor:
         p_on: Tensor = q.p_on if hasattr(q, "p_on") else q.mean[:, :0]
         return (1 - p_on.double()).clamp(0, 1)
 
-    found = est._ask(X, off)
+    found = est._answers(X, off)
     return found if found.shape[1] else None
 
 
 def _words(est: SparseCoder, X: Any) -> Any:
-    """Word counts (n, V), CSR; None where X is not texts."""
+    """Word counts of rows that were read, (n, V), CSR; None where X is not texts."""
     if not isinstance(est.input_, Texts):
         return None
-    return metrics.word_counts(est._read(X, reset=False), len(est.input_.vocabulary))
+    return metrics.word_counts(X, len(est.input_.vocabulary))
 
 
 def _plain(own: dict[str, Any]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from torch.nn.functional import logsigmoid, pad
 
 from sparsevae.choices import Choice, switch
 from sparsevae.distributions import pair
-from sparsevae.draw import Noise, draw_from
+from sparsevae.draw import Noise, blocks, draw_from
 from sparsevae.polynomials import outside, products
 
 __all__ = ["Capped"]
@@ -75,6 +75,16 @@ class Capped(Distribution):
 
     def expand(self, batch_shape: Any, _instance: Distribution | None = None) -> Capped:
         return Capped(self.logits, self.cap, self.estimator, batch_shape=torch.Size(batch_shape))
+
+    def copies(self, n: int) -> Capped:
+        """The laws of n copies of every row, in blocks: (*members, B) -> (*members, n B). One tree serves all."""
+        if n == 1:
+            return self
+        twin = Capped(blocks(self.logits, n), self.cap, self.estimator)
+        if not self.free:
+            twin.shift = blocks(self.shift, n)  # the tree's last axis is that of rows
+            twin._levels = [level.repeat(*(1,) * (level.dim() - 1), n) for level in self._levels]
+        return twin
 
     @property
     def free(self) -> bool:

@@ -1,4 +1,4 @@
-"""The command line: fit, encode, evaluate, audit, second-stage, sample, data, demo.
+"""The command line: fit, encode, evaluate, report, audit, second-stage, sample, data, demo.
 
 The flags of `fit` are read from the constructors, so a new model in the registry has its own without a line here.
 Results go to standard output (one JSON object with `--json`), everything else to standard error. Exit codes: 0;
@@ -212,10 +212,14 @@ Json = Annotated[bool, typer.Option("--json", help="Print the result as one JSON
 
 
 def _dataset(
-    data: str, split: Part | None, options: Iterable[str] | None, column: str | None = None
+    data: str, split: Part | None, options: Iterable[str] | None, column: str | None = None, *, texts: bool = False
 ) -> tuple[Dataset, Part]:
-    """The data set that --data names, and the part that --split means; `column` holds the texts of a table."""
+    """The data set that --data names, and the part that --split means.
+
+    `column` holds the texts of a table; `texts` says that there must be some, since the model was fitted on them.
+    """
     from sparsevae.data import load
+    from sparsevae.texts import is_text_file
 
     chosen: dict[str, Any] = {}
     for option in options or ():
@@ -223,28 +227,32 @@ def _dataset(
         chosen[name] = text
         with suppress(ValueError, SyntaxError):  # a word stays a word
             chosen[name] = ast.literal_eval(text)
-    found = _texts(data, column) or load(data, **chosen)
+    found = _texts(data, column) if is_text_file(data, column, expected=texts) else load(data, **chosen)
     if split is Part.TEST and found.X_test is None:
         raise ValueError(f"{data} has no test part; leave --split out.")
     return found, Part.TRAIN if split is Part.TRAIN or found.X_test is None else Part.TEST
 
 
-def _texts(data: str, column: str | None) -> Dataset | None:
-    """The texts of a file, where it has some: of a .txt every line, of a table one column."""
+def _texts(data: str, column: str | None) -> Dataset:
+    """The texts of a file."""
     import numpy as np
 
     from sparsevae.data import Dataset
-    from sparsevae.text import FILES, read_texts
+    from sparsevae.texts import texts_of
 
-    ending = Path(data).suffix.lower()
-    if ending != ".txt" and (column is None or ending not in FILES):
-        return None
-    return Dataset(data, X=np.array(read_texts(Path(data), column=None if ending == ".txt" else column), dtype=object))
+    return Dataset(data, X=np.array(texts_of(Path(data), column), dtype=object))
+
+
+def _named(est: SparseCoder, data: str, split: Part | None, options: Iterable[str] | None) -> tuple[Dataset, Part]:
+    """`_dataset` as a fitted model reads it."""
+    from sparsevae.texts import Texts
+
+    return _dataset(data, split, options, est.input_.column, texts=isinstance(est.input_, Texts))
 
 
 def _rows(est: SparseCoder, data: str, split: Part | None, options: Iterable[str] | None) -> tuple[Any, str]:
     """The rows that --data and --split name, and which part they are."""
-    found, part = _dataset(data, split, options, est.input_.column)
+    found, part = _named(est, data, split, options)
     return found.X if part is Part.TRAIN else found.X_test, part.value
 
 
@@ -270,7 +278,7 @@ def _labels(est: LabelledCoder, data: str, found: Dataset, part: Part) -> tuple[
 
 
 def _load(folder: Path) -> SparseCoder:
-    from sparsevae.estimator import load
+    from sparsevae.loading import load
 
     est: SparseCoder = load(folder)
     return est
@@ -433,7 +441,7 @@ class Commands(TyperGroup):
     """The commands, in the order in which one needs them."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        return ["fit", "encode", "evaluate", "audit", "second-stage", "sample", "data", "demo"]
+        return ["fit", "encode", "evaluate", "report", "audit", "second-stage", "sample", "data", "demo"]
 
 
 app = typer.Typer(cls=Commands, add_completion=False, no_args_is_help=True, **_STYLE)
@@ -611,7 +619,17 @@ def _report(r: Mapping[str, Any]) -> list[tuple[str, str, str]]:
         ("KL", f"{r['kl']:.2f}", "nats"),
         ("active units", str(r["active_units"]), f"of {r['n_components']}"),
         ("non-zeros a row", f"{r['nonzeros_mode']:.4g}", drawn),
+        *_hoyer(r),
         *_reconstruction(r),
+    ]
+
+
+def _hoyer(r: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    """How sparse codes are by Hoyer's measure, where that is told."""
+    names = {"draws": "one draw a row", "slab": "means of units that are on", "gated": "P(on) times them"}
+    return [
+        (f"Hoyer of {kind}", f"{h['average']:.3f}", f"{names[kind]}; {h['aggregate']:.3f} of their mean size")
+        for kind, h in r.get("hoyer", {}).items()
     ]
 
 
@@ -625,6 +643,37 @@ def _reconstruction(r: Mapping[str, Any]) -> list[tuple[str, str, str]]:
         ("nll", f"{r['nll']:.2f}", f"nats a text given a draw of its code, {r['nll_code']:.2f} given the code"),
         ("perplexity", f"{r['perplexity']:.4g}", f"a word, by the score; {r['perplexity_reconstruction']:.4g} by nll"),
     ]
+
+
+@app.command()
+def report(
+    folder: Folder,
+    data: Data,
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="The page to write.")] = Path("report.html"),
+    title: Annotated[str | None, typer.Option(help="Heading of the page.")] = None,
+    split: Split = None,
+    data_option: DataOptions = None,
+) -> None:
+    """Write a page about a model: numbers and pictures; of texts also texts told again and the words of units."""
+    from sparsevae.report import report
+
+    _ending(out, ".html")
+    est = _load(folder)
+    if _labelled(est):
+        raise ValueError(f"a report judges codes of X; {type(est).__name__} is judged by its labels: use evaluate.")
+    found, part = _named(est, data, split, data_option)
+    X, y = (found.X, found.y) if part is Part.TRAIN else (found.X_test, found.y_test)
+    labels: Any = None if y is None or y.ndim != 1 else y
+    if labels is not None and found.label_names is not None:
+        labels = [found.label_names[int(c)] for c in labels]
+    print(report(est, X, out, image_shape=_shape_of(est, found), labels=labels, title=title))
+
+
+def _shape_of(est: SparseCoder, found: Dataset) -> tuple[int, ...] | None:
+    """How a page draws rows: as the model says, or else as the data set does."""
+    from sparsevae.texts import Texts
+
+    return None if isinstance(est.input_, Texts) or est.image_shape is not None else found.image_shape
 
 
 @app.command()

@@ -18,7 +18,7 @@ from torch.distributions import Distribution, Independent, Normal
 
 from sparsevae.auditing import audit, check_coder, check_gain_rows, measure
 from sparsevae.distributions import normal
-from sparsevae.draw import Draw, PerRow, mix, row_keys
+from sparsevae.draw import Draw, PerRow, blocks, mix, row_keys
 from sparsevae.estimator import SparseCoder
 from sparsevae.history import History
 from sparsevae.model import LatentModel, Site, Trace
@@ -41,8 +41,8 @@ class _Degraded(LatentModel):
         self.register_buffer("frozen", frozen, persistent=False)
         self.register_buffer("noise", torch.zeros(len(frozen), device=frozen.device), persistent=False)
 
-    def encode(self, x: Tensor) -> Distribution:
-        q = super().encode(x)
+    def _law(self, raw: Tensor, copies: int = 1) -> Distribution:
+        q = super()._law(raw, copies)
         base = q.base_dist if isinstance(q, Independent) else q
         if not isinstance(base, Normal):
             raise TypeError(
@@ -55,8 +55,8 @@ class _Degraded(LatentModel):
         z = draw(q)
         return z, z + self.noise * draw.noise.normal(z)
 
-    def forward(self, x: Tensor, draw: Draw) -> Trace:
-        q = self.encode(x)
+    def tell(self, x: Tensor, raw: Tensor, draw: Draw, copies: int = 1) -> Trace:
+        x, q = blocks(x, copies), self._law(raw, copies)
         z, heard = self.hear(q, draw)
         return Trace({"z": Site(q, self.prior(x, self.encode), z)}, {"x": (self.decode(heard), x)}, draw.hard)
 

@@ -23,7 +23,7 @@ from torch.distributions import Distribution, Independent, Normal
 
 from sparsevae.distributions import Point, SpikeSlab
 
-__all__ = ["Draw", "Fresh", "Noise", "PerRow", "Tape", "draw_from", "mix", "row_keys"]
+__all__ = ["Draw", "Fresh", "Noise", "PerRow", "Tape", "blocks", "draw_from", "mix", "row_keys"]
 
 _TINY = 2.0**-25  # below the smallest positive value of a 24-bit uniform: keeps u inside the open interval
 
@@ -84,6 +84,11 @@ def _(q: SpikeSlab, noise: Noise, hard: bool) -> Tensor:
 def _(q: torch.distributions.Bernoulli, noise: Noise, hard: bool) -> Tensor:
     """Observations only: no gradient passes."""
     return (noise.uniform(q.logits) > torch.sigmoid(-q.logits)).to(q.logits.dtype)
+
+
+def blocks(rows: Tensor, n: int) -> Tensor:
+    """Rows for n draws of each, block after block: (..., B, D) -> (..., n B, D)."""
+    return rows if n == 1 else rows.repeat(*(1,) * (rows.dim() - 2), n, 1)
 
 
 def mix(*words: int) -> int:

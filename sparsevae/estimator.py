@@ -5,51 +5,48 @@ A model is a subclass with a recipe: `posterior()`, `prior()`, `objective()` and
 
 from __future__ import annotations
 
-import copy
 import functools
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import field, fields
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, NamedTuple, Self, TypeVar, cast
+from typing import Any, NamedTuple, Self, TypeVar, cast
 
 import numpy as np
-import scipy.sparse
 import sklearn
 import torch
-from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_array, check_is_fitted
 from torch import Tensor, nn
 from torch.distributions import Distribution
 
 from sparsevae import families, storage
-from sparsevae import scaling as scalings
-from sparsevae.architectures import NETWORKS, Sizes, chosen, image_of
+from sparsevae.architectures import NETWORKS, Sizes, chosen, image_of, with_head
 from sparsevae.bounds import SPREAD, Bounds, bounds
 from sparsevae.draw import Draw, Fresh, PerRow, mix, row_keys
 from sparsevae.gradients import points
 from sparsevae.history import History
 from sparsevae.inputs import Array, Arrays, Input
-from sparsevae.model import LatentModel
-from sparsevae.networks import Linear, initialise
-from sparsevae.objectives import Objective, free_bits, kl, nll
-from sparsevae.parameters import check_choice, check_number, check_sizes, decode, documented, encode, parameters
+from sparsevae.loading import below, revive
+from sparsevae.model import LatentModel, Site, Trace
+from sparsevae.networks import initialise
+from sparsevae.objectives import kl, nll
+from sparsevae.parameters import check_number, encode, parameters
 from sparsevae.priors import Prior
-from sparsevae.rows import Rows, fingerprint, place
+from sparsevae.recipe import Recipe
+from sparsevae.rows import Rows, fingerprint, place, to_csr
 from sparsevae.schedules import Constant, Schedule
 from sparsevae.settings import Training
 from sparsevae.step import ACTIVE_VARIANCE, BLOCK
-from sparsevae.texts import Text, Texts, held, holds_texts
+from sparsevae.texts import Texts, held, holds_texts
 from sparsevae.threads import inference
 from sparsevae.training import Watch, fit
 
-__all__ = ["Array", "ImportanceBound", "SparseCoder", "load"]
+__all__ = ["Array", "ImportanceBound", "SparseCoder"]
 
 CODES = ("z", "free")  # the latent variables that a code is made of; others, such as HSVAE's gamma, govern them
-_LOST = (-math.inf, -math.inf, math.inf, 1.0)  # ELBO, importance bound, its error, effective samples
+_LOST = (-math.inf, -math.inf, math.inf, 1.0, math.inf)  # ELBO, importance bound, its error, effective samples, nll
 _LEFT_OPEN = ("steps", "batch_size", "learning_rate")  # of training: the data settle them where the user does not
-_NESTED = {"training": Training, "text": Text}  # parameters that have parameters
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -73,142 +70,46 @@ class ImportanceBound(NamedTuple):
     effective_samples: Array
 
 
-def _csr(blocks: Iterable[Array]) -> Any:
-    """Dense blocks of rows -> one CSR matrix, in half the time of scipy's conversion block by block."""
-    counts, columns, values, width = [np.zeros(1, np.int64)], [], [], 0
-    for block in blocks:
-        at, width = np.flatnonzero(block), block.shape[1]
-        counts.append(np.count_nonzero(block, axis=1))
-        columns.append((at % width).astype(np.int32))
-        values.append(block.ravel()[at])
-    ends = np.cumsum(np.concatenate(counts))
-    return scipy.sparse.csr_matrix((np.concatenate(values), np.concatenate(columns), ends), (len(ends) - 1, width))
-
-
 def _put_back(rows: Any, order: Array | None) -> Any:
     """Rows that were taken in groups, in the order of X."""
     return rows if order is None else rows[order]
 
 
+def _code_sites(trace: Trace) -> list[Site]:
+    """The latent variables that a code is made of."""
+    return [site for name, site in trace.latents.items() if name in CODES]
+
+
+def _on(site: Site) -> Tensor:
+    """Which units came out on, (B, J): as the draw chose where off units have a size of their own, else not zero."""
+    chosen: Tensor | None = getattr(site.q, "on", None)
+    return site.value != 0 if chosen is None else chosen
+
+
+def _gated(q: Distribution) -> bool:
+    """Whether units have a probability to be on, and a value for when they are."""
+    return hasattr(q, "p_on") and hasattr(q, "loc")
+
+
+def _means_of(qs: Sequence[Any]) -> list[Tensor]:
+    """Of the laws that make a code: slab means, and where there are gates P(on) times them too; (B, J) each."""
+    kinds = ("loc", "mean") if all(map(_gated, qs)) else ("mean",)
+    return [torch.cat([getattr(q, kind) for q in qs], -1) for kind in kinds]
+
+
+def _hoyer(told: Sequence[Sequence[Array]]) -> dict[str, dict[str, float]]:
+    """Hoyer's sparsity of draws, slab means and gated means, from blocks of rows."""
+    from sparsevae.metrics import code_hoyer
+
+    kinds = zip(("draws", "slab", "gated"), zip(*told, strict=True), strict=False)
+    return {kind: code_hoyer(np.concatenate(rows))._asdict() for kind, rows in kinds}
+
+
 @parameters
-class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Recipe):
     """What all estimators share. Learned: `model_`, `input_` (with `scaling_`, `likelihood_`), `history_`."""
 
-    n_components: Annotated[int, "Number of latent units J."] = field(default=64, kw_only=False)
-    hidden: Annotated[
-        tuple[int, ...] | None,
-        "Hidden layer sizes of the encoder; the decoder mirrors them. For texts one size, the GRU's states. None: "
-        "(400,), for texts (128,). Networks asperti and mat ignore it.",
-    ] = None
-    network: Annotated[
-        str,
-        "auto: gru for texts, dense for numbers; conv, any image: convolutions, then `hidden`; asperti, 28 x 28 "
-        "(figure 7); mat, 32 x 32.",
-    ] = "auto"
-    image_shape: Annotated[
-        tuple[int, ...] | None,
-        "(H, W) or (H, W, C) of a row, for convolutions and pictures; None: a square grey image.",
-    ] = None
-    likelihood: Annotated[
-        str, "bernoulli, gaussian (learned variance), fixed-gaussian, laplace, spike-slab or auto."
-    ] = "auto"
-    variance_floor: Annotated[float, "Least variance of likelihood='gaussian' or 'spike-slab', in scaled units."] = 0.03
-    variance: Annotated[float, "Variance of likelihood='fixed-gaussian' or 'laplace', in scaled units."] = 0.1
-    scale: Annotated[str, "auto, standard, unit-norm or none; stored, and undone by inverse_transform."] = "auto"
-    encoder: Annotated[nn.Module | None, "Your own network, (B, D) -> (B, any width); a linear head is added."] = None
-    decoder: Annotated[nn.Module | None, "Your own network, (B, J) -> (B, any width); a linear head is added."] = None
-    text: Annotated[Text | None, "How texts are read; None means Text()."] = None
-    training: Annotated[Training | None, "Training settings; None means Training()."] = None
-
-    # -- the recipe: what a paper's file says -------------------------------------------------------------------
-
-    story: ClassVar[type[LatentModel]] = LatentModel
-    usual: ClassVar[Mapping[str, Mapping[str, float]]] = {}  # kind of data -> argument -> what None means
-
-    def posterior(self) -> families.Family:
-        """The family of q(z|x)."""
-        raise NotImplementedError
-
-    def prior(self) -> Prior:
-        """p(z)."""
-        raise NotImplementedError
-
-    def weights(self) -> dict[str, float]:
-        """Weights of the terms; schedules may drive those named here."""
-        return {"kl_z": 1.0}
-
-    def _value(self, name: str) -> float:
-        """A constructor argument, or what `usual` has for it where it is None; before fit that for numbers."""
-        own, kind = getattr(self, name), getattr(self, "input_", Arrays).kind
-        return float(self.usual[kind][name] if own is None else own)
-
-    def refuse_free_bits(self) -> None:
-        """For recipes whose terms are not a KL a unit."""
-        if self._training().free_bits:
-            raise ValueError(f"training.free_bits is for a KL per unit; {type(self).__name__} has none. Leave it at 0.")
-
-    def objective(self) -> Objective:
-        """What training minimises."""
-        floor = self._training().free_bits
-        return Objective(nll, free_bits(floor) if floor else kl, weights=self.weights())
-
-    def schedules(self) -> dict[str, Schedule]:
-        """The recipe's own schedules."""
-        return {}
-
-    def check(self) -> None:
-        """Refuse constructor arguments that cannot work; subclasses add their own."""
-        check_number("n_components", self.n_components, "an integer above 0", lambda n: n > 0, whole=True)
-        if self.hidden is not None:
-            check_sizes("hidden", self.hidden, empty=True)
-        check_choice("network", self.network, ("auto", *NETWORKS))
-        if self.image_shape is not None:
-            self._check_image_shape(self.image_shape)
-        check_choice("likelihood", self.likelihood, families.LIKELIHOODS)
-        check_choice("scale", self.scale, scalings.SCALES)
-        for name in ("variance_floor", "variance"):
-            check_number(
-                name, getattr(self, name), "a number above 0 (1e-3 to 1e-1 suits scaled data)", lambda v: v > 0
-            )
-        for name in ("encoder", "decoder"):
-            if not isinstance(getattr(self, name), (nn.Module, type(None))):
-                raise TypeError(f"{name} must be a torch.nn.Module or None, got {type(getattr(self, name)).__name__}.")
-        for name, kind in _NESTED.items():
-            if not isinstance(getattr(self, name), (kind, type(None))):
-                raise TypeError(f"{name} must be a {kind.__name__}(...) or None, got {getattr(self, name)!r}.")
-        self._training().validate()
-        self._text().validate()
-
-    def check_run(self, steps: int) -> None:
-        """Refuse what does not fit a run of so many steps; subclasses may."""
-
-    def _check_image_shape(self, shape: Any) -> None:
-        expected = "(height, width) or (height, width, channels), such as (28, 28) or (32, 32, 3)"
-        if not (isinstance(shape, (tuple, list)) and len(shape) in (2, 3)):
-            raise ValueError(f"image_shape must be {expected}; got {shape!r}.")
-        for size in shape:
-            check_number("image_shape", size, expected, lambda n: n > 0, whole=True)
-
     # -- scikit-learn -------------------------------------------------------------------------------------------
-
-    @classmethod
-    def default_training(cls) -> Training:
-        """What training=None means."""
-        return Training()
-
-    def _training(self) -> Training:
-        return self.default_training() if self.training is None else self.training
-
-    def _text(self) -> Text:
-        return Text() if self.text is None else self.text
-
-    def set_params(self, **params: Any) -> Self:
-        """Set constructor arguments; `training__steps=...` works also where training is None, and so for text."""
-        for name, default in {"training": self.default_training, "text": Text}.items():
-            if any(k.startswith(f"{name}__") for k in params) and params.get(name, getattr(self, name)) is None:
-                params[name] = default()
-        super().set_params(**params)
-        return self
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -285,21 +186,7 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         settings = self._training()
         plan = {**self.schedules(), **(settings.schedules or {})}
         ends: dict[str, Schedule] = {k: Constant(s(1 << 62, 1 << 62)) for k, s in plan.items()}
-        once = settings.get_params() | {
-            "steps": None,
-            "epochs": 1,
-            "decay": "constant",
-            "restart_optimizer": False,
-            "kl_warmup": 0,
-            "schedules": None,
-            "validation_fraction": 0.0,
-            "patience": None,
-            "folder": None,
-            "resume": False,
-            "compile": False,
-            "seed": mix(settings.seed, self.n_steps_),
-        }
-        return self.input_.settle(Training(**once), n_rows), ends
+        return self.input_.settle(settings.once_more(mix(settings.seed, self.n_steps_)), n_rows), ends
 
     def _start(self, X: Any) -> None:
         """Settle what the data settle, and build the networks."""
@@ -350,24 +237,7 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
             initialise(network, weights)
             return network
         widths = {"encoder": (sizes.features, sizes.raw_z), "decoder": (sizes.units, sizes.raw_x)}
-        n_in, n_out = widths[name]
-        if any(isinstance(m, nn.modules.dropout._DropoutNd) for m in own.modules()):
-            raise ValueError(
-                f"{name} holds a Dropout layer, whose noise comes from torch's global random state: a run could be "
-                "neither repeated nor resumed. Leave it out; the noise of z regularises already."
-            )
-        body = copy.deepcopy(own).cpu().eval()
-        with torch.no_grad():
-            try:
-                out = body(torch.zeros(2, n_in))
-            except Exception as error:
-                raise ValueError(f"{name} cannot take a float tensor of shape (B, {n_in}): {error}") from error
-        if not isinstance(out, Tensor) or out.dim() != 2 or len(out) != 2:
-            shape = tuple(out.shape) if isinstance(out, Tensor) else type(out).__name__
-            raise ValueError(f"{name} must map (B, {n_in}) to (B, width); for B = 2 it gave {shape}.")
-        head = Linear(out.shape[1], n_out)
-        initialise(head, weights)
-        return nn.Sequential(body, head)
+        return with_head(name, own, *widths[name], weights)
 
     def _lay_out(self, X: Any, targets: Any) -> tuple[Rows, nn.Module]:
         """The rows that training takes, and what turns a batch of them into a network's input."""
@@ -449,23 +319,23 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
             self.second_stage_.to(device)
         return self
 
-    def _blocks(self, X: Any) -> Iterator[tuple[Tensor, int]]:
+    def _blocks(self, X: Any, draws: int = 1) -> Iterator[tuple[Tensor, int]]:
         """Rows as the networks see them, in blocks of one size, the last one filled up: (512, D) and how many count."""
         rows = place(X, self._device(), resident=False)
-        for index, n in self._places(rows):
+        for index, n in self._places(rows, draws):
             yield self.input_.prepare(rows.take(index)), n
 
-    def _places(self, rows: Rows) -> Iterator[tuple[Tensor, int]]:
+    def _places(self, rows: Rows, draws: int = 1) -> Iterator[tuple[Tensor, int]]:
         """Positions of rows, (512,) of numbers and fewer of texts, and how many of them count."""
-        n, size = rows.shape[0], min(BLOCK, self.input_.together)
+        n, size = rows.shape[0], self.input_.together(rows.device, draws)
         for start in range(0, n, size):
             index = torch.arange(start, start + size, device=rows.device)
             yield index.clamp_max(n - 1), min(size, n - start)
 
-    def _grouped(self, X: Any) -> tuple[Iterator[tuple[Tensor, int]], Array | None]:
+    def _grouped(self, X: Any, draws: int = 1) -> tuple[Iterator[tuple[Tensor, int]], Array | None]:
         """Blocks of rows of one width each, and the order that takes what is made of them back to X's."""
         groups, order = self.input_.arrange(X)
-        return (block for rows in groups for block in self._blocks(rows)), order
+        return (block for rows in groups for block in self._blocks(rows, draws)), order
 
     @_inference
     def transform(self, X: Any, *, max_active: int | None = None) -> Any:
@@ -480,7 +350,7 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         blocks, order = self._grouped(X)
         codes = (self._code(self.model_.encode(x), max_active)[:n].cpu().numpy() for x, n in blocks)
         dense = not self._sparse() or self._wants_frame()
-        return _put_back(np.concatenate(list(codes)) if dense else _csr(codes), order)
+        return _put_back(np.concatenate(list(codes)) if dense else to_csr(codes), order)
 
     def _sparse(self) -> bool:
         return isinstance(self.model_.posterior, families.SPARSE)
@@ -499,13 +369,16 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         keep = torch.zeros_like(z, dtype=torch.bool).scatter_(-1, q.ranking.topk(max_active, dim=-1).indices, True)
         return torch.where(keep, z, 0.0)
 
-    @_inference
     def draw_codes(self, X: Any, n: int = 1, *, seed: int = 0) -> Array:
         """Hard draws of q(z|x), n of every row: (n, rows, J), dense. A row's draws depend on (seed, row) alone."""
         check_number("n", n, "an integer above 0", lambda k: k > 0, whole=True)
         check_number("seed", seed, "an integer", lambda s: True, whole=True)
-        blocks, order = self._grouped(self._read(X, reset=False))
-        found = []
+        return self._draws(self._read(X, reset=False), n, seed)
+
+    @_inference
+    def _draws(self, X: Any, n: int, seed: int) -> Array:
+        """`draw_codes` of rows that were read."""
+        (blocks, order), found = self._grouped(X), []
         for x, rows in blocks:
             keys, q = row_keys(x), self.model_.encode(x)
             streams = keys + torch.arange(1, n + 1, device=x.device)[:, None] * SPREAD  # (n, B), one for every draw
@@ -513,22 +386,41 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
             found.append(torch.stack(draws, 1).cpu().numpy())  # (rows, n, J)
         return np.asarray(_put_back(np.concatenate(found), order)).swapaxes(0, 1)
 
-    @_inference
     def _ask(self, X: Any, question: Callable[[Distribution], Tensor]) -> Array:
         """A question to q(z|x), row by row; (n, ...)."""
-        blocks, order = self._grouped(self._read(X, reset=False))
+        return self._answers(self._read(X, reset=False), question)
+
+    @_inference
+    def _answers(self, X: Any, question: Callable[[Distribution], Tensor]) -> Array:
+        """`_ask` of rows that were read."""
+        blocks, order = self._grouped(X)
         answers = [question(self.model_.encode(x))[:n].cpu().numpy() for x, n in blocks]
         found: Array = _put_back(np.concatenate(answers), order)
         return found
 
-    def posterior_means(self, X: Any) -> dict[str, Array]:
-        """Means of q(z|x), (rows, J) each: `slab`, of units that are on, and of gated units `gated`, P(on) times it."""
+    def posterior_means(self, X: Any, *, seed: int | None = None) -> dict[str, Array]:
+        """Means of q(z|x), (rows, J) each: `slab`, of units that are on, and of gated units `gated`, P(on) times it.
 
-        def both(q: Any) -> Tensor:
-            gated = hasattr(q, "p_on") and hasattr(q, "loc")
-            return torch.stack([q.loc, q.mean] if gated else [q.mean], 1)  # (B, 1 or 2, J)
+        HSVAE's P(on) = 1 - gamma is a latent variable itself: `gated` has its mean, or with a `seed` one draw of it a
+        row, (1 - gamma) mu, which is what the paper's Hoyer is told of. Other models' are the same either way.
+        """
+        if seed is not None:
+            check_number("seed", seed, "an integer or None", lambda s: True, whole=True)
+        return self._means(self._read(X, reset=False), seed)
 
-        return dict(zip(("slab", "gated"), self._ask(X, both).swapaxes(0, 1), strict=False))
+    @_inference
+    def _means(self, X: Any, seed: int | None = None) -> dict[str, Array]:
+        """`posterior_means` of rows that were read."""
+        (blocks, order), found = self._grouped(X), []
+        for x, n in blocks:
+            qs = [self.model_.encode(x)] if seed is None else [site.q for site in self._sites(x, mix(seed, 11))]
+            found.append([values[:n].cpu().numpy() for values in _means_of(qs)])
+        means = [_put_back(np.concatenate(values), order) for values in zip(*found, strict=True)]
+        return dict(zip(("slab", "gated"), means, strict=False))
+
+    def _sites(self, x: Tensor, seed: int) -> list[Site]:
+        """The latent variables that codes are made of, in one hard telling of rows x."""
+        return _code_sites(self.model_(x, Draw(PerRow(row_keys(x), seed), hard=True)))
 
     @_inference
     def inverse_transform(self, Z: Any) -> Any:
@@ -574,12 +466,13 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         """Bounds of rows that were read, in nats of X's own units where the likelihood is a density."""
         check_number("n_samples", n_samples, "an integer above 0", lambda k: k > 0, whole=True)
         seed = mix(self._training().seed, 4)
-        parts, (blocks, order) = [], self._grouped(X)
+        parts, (blocks, order) = [], self._grouped(X, int(n_samples))
+        at_once = 16 * self.input_.together(self._device())
         for x, n in blocks:
             problem = self.model_.likelihood.check(float(x.min()), float(x.max()))
             if problem:
                 raise ValueError(f"{problem}; this model was fitted with likelihood={self.likelihood_!r}.")
-            found = bounds(self.model_, x, int(n_samples), seed=seed, at_once=16 * self.input_.together)
+            found = bounds(self.model_, x, int(n_samples), seed=seed, at_once=at_once)
             parts.append([v[:n].cpu() for v in found])
         out = Bounds(*(_put_back(torch.cat(v), order) for v in zip(*parts, strict=True)))
         # Rows so far out that float32 overflows: minus infinity is a true bound too, NaN is nothing.
@@ -632,31 +525,40 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         `kl` is what the score pays for the code: of all latent variables, each also by name where there are several.
         `n_samples` are the draws a row that the score is a mean over; on long texts most of the time goes there.
 
-        Counts per row: `mode` (the code's non-zeros), `drawn` (of a hard draw) and `expected` (sum of p_on). A unit
-        is active when the variance over rows of the mean of q(z|x) exceeds .01.
+        Counts per row: `mode` (the code's non-zeros), `drawn` (of a hard draw) and `expected` (sum of p_on). Drawn
+        are gates: where an off unit is not exactly zero, HSVAE(spike_scale=...), those that came out on. A unit is
+        active when the variance over rows of the mean of q(z|x) exceeds .01.
         `mse` is per value in X's own units (of normalised rows for scale="unit-norm").
 
-        For texts there are instead: `words` a text, the end counted; the share of `unknown` ones; `nll`, nats of a
-        text given a draw of its code, and `nll_code`, given the code that `transform` returns; and two perplexities
-        per word, by the score and by `nll`.
+        Of units with gates there is also `hoyer`, how sparse codes are by Hoyer's measure (two rows at least), as
+        `metrics.code_hoyer` has it: of one draw a row, `draws`; of `slab` means mu; of `gated` means P(on) mu, of
+        HSVAE with one draw of P(on) = 1 - gamma. For texts it is told of dense codes too.
+
+        For texts there are instead of `mse`: `words` a text, the end counted; the share of `unknown` ones; `nll`, nats
+        of a text given a draw of its code (the score's draws), and `nll_code`, given the code that `transform`
+        returns; and two perplexities per word, by the score and by `nll`.
         """
         for cap in caps:
             check_number("a cap", cap, "an integer above 0", lambda k: k > 0, whole=True)
         X = self._read(X, reset=False)
         mode, drawn, expected, n_rows = 0.0, 0.0, 0.0, X.shape[0]
-        means, costs, nats = [], [], Counter[str]()
+        means, costs, nats, told = [], [], Counter[str](), list[list[Array]]()
         for x, n in self._grouped(X)[0]:
             q = self.model_.encode(x)
             trace = self.model_(x, Draw(PerRow(row_keys(x), mix(self._training().seed, 5)), hard=True))
-            z = torch.cat([site.value for name, site in trace.latents.items() if name in CODES], -1)
+            sites = _code_sites(trace)
             mode += float((q.mode != 0)[:n].sum())
-            drawn += float((z != 0)[:n].sum())
+            drawn += sum(float(_on(site)[:n].sum()) for site in sites)
+            if self._tells_hoyer(sites):
+                draws = torch.cat([site.value for site in sites], -1)
+                told.append([v[:n].cpu().numpy() for v in (draws, *_means_of([site.q for site in sites]))])
             expected += float(q.p_on[:n].sum()) if hasattr(q, "p_on") else float(n * self._n_features_out)
             nats.update({name: float(term[:n].double().sum()) / n_rows for name, term in kl(trace).items()})
             means.append(q.mean[:n])
             codes = [self._code(q, most) for most in (None, *caps)]
-            costs.append(self.input_.costs(self.model_, x, z, codes)[:, :n].sum(1).cpu().numpy())
-        score = self._bounds(X, n_samples).elbo.numpy()
+            costs.append(self.input_.costs(self.model_, x, codes)[:, :n].sum(1).cpu().numpy())
+        found = self._bounds(X, n_samples)
+        score, nll = found.elbo.numpy(), float(found.nll.mean())
         return {
             "rows": n_rows,
             "score": float(score.mean()),
@@ -670,9 +572,14 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
             "n_components": self._n_features_out,
             "kl": sum(nats.values()),
             **(nats if len(nats) > 1 else {}),
-            **self.input_.verdict(np.sum(costs, axis=0), n_rows, float(score.mean()), caps),
+            **({"hoyer": _hoyer(told)} if told and n_rows > 1 else {}),
+            **self.input_.verdict(np.sum(costs, axis=0), n_rows, float(score.mean()), nll, caps),
             **(self._three_numbers(X) if self.model_.posterior.discrete else {}),
         }
+
+    def _tells_hoyer(self, sites: Sequence[Site]) -> bool:
+        """Whether `evaluate` tells Hoyer's sparsity: of units with gates, and of all codes of texts."""
+        return isinstance(self.input_, Texts) or all(_gated(site.q) for site in sites)
 
     def _three_numbers(self, X: Any) -> dict[str, Any]:
         """What is said of a discrete code beside its score, the hard ELBO: two more numbers in the same units.
@@ -754,14 +661,6 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
 
     # -- save ---------------------------------------------------------------------------------------------------
 
-    def _constructor(self) -> dict[str, Any]:
-        own = ("encoder", "decoder", *_NESTED)
-        return {f.name: encode(getattr(self, f.name), f.name) for f in documented(type(self)) if f.name not in own}
-
-    def _portable_training(self) -> dict[str, Any]:
-        """Training settings without where and how loudly the run went: a copy of the model runs anywhere."""
-        return {**self._training().get_params(), "folder": None, "resume": False, "verbose": 1}
-
     def save(self, path: str | Path) -> None:
         """Write a folder with safetensors and JSON; the encoder's and decoder's own code is not stored."""
         check_is_fitted(self)
@@ -811,61 +710,11 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         self.model_ = self._build(self.input_.width, torch.Generator()).eval()
         for part, module in (("model.", self.model_), ("scaling.", self.input_.prepare)):
             try:
-                module.load_state_dict(_below(tensors, part))
+                module.load_state_dict(below(tensors, part))
             except RuntimeError as error:
                 raise storage.StorageError(f"the stored weights do not fit this model: {error}") from None
         if "second_stage" in meta:
             own = {"encoder": None, "decoder": None}
-            inner = _below(tensors, "second_stage.")
-            self.second_stage_: SparseCoder = _revive("the second stage", inner, meta["second_stage"], own, None)
+            inner = below(tensors, "second_stage.")
+            self.second_stage_: SparseCoder = revive("the second stage", inner, meta["second_stage"], own, None)
         return self
-
-
-def _below(tensors: Mapping[str, Tensor], part: str) -> dict[str, Tensor]:
-    """The tensors of one part of a stored model, by their names within it."""
-    return {k.removeprefix(part): v for k, v in tensors.items() if k.startswith(part)}
-
-
-def load(
-    path: str | Path,
-    *,
-    encoder: nn.Module | None = None,
-    decoder: nn.Module | None = None,
-    cls: type[SparseCoder] | None = None,
-) -> Any:
-    """A fitted estimator from a folder written by `save`, on the CPU. Runs no stored code and needs no data.
-
-    A model with your own `encoder` or `decoder` needs those modules again (their weights come from the file), one
-    of your own classes needs `cls`.
-    """
-    tensors, meta = storage.load_folder(path)
-    try:
-        return _revive(path, tensors, meta, {"encoder": encoder, "decoder": decoder}, cls)
-    except (KeyError, TypeError) as error:
-        raise storage.StorageError(
-            f"{path} holds settings that this version of sparsevae does not know ({error}); upgrade to load it."
-        ) from error
-
-
-def _revive(
-    path: str | Path,
-    tensors: Mapping[str, Tensor],
-    meta: Mapping[str, Any],
-    own: dict[str, Any],
-    cls: type[SparseCoder] | None,
-) -> SparseCoder:
-    from sparsevae import models
-
-    known = models.known() if cls is None else {cls.__name__: cls}
-    if meta["class"] not in known:
-        raise storage.StorageError(f"{path} holds a {meta['class']}; known classes: {', '.join(known)}. Pass cls=.")
-    missing = [k for k in meta["own_networks"] if own[k] is None]
-    if missing:
-        raise storage.StorageError(f"{path} was fitted with your own {' and '.join(missing)}: pass them to load().")
-    training = None if meta["training"] is None else Training(**decode(meta["training"]))
-    text = None if meta.get("text") is None else Text.from_plain(meta["text"])
-    constructor = {k: decode(v) for k, v in meta["constructor"].items()}
-    found = known[meta["class"]]
-    own = own | {"text": text, "training": training}
-    given = {k: v for k, v in own.items() if k in {f.name for f in fields(found)}}  # a counter has no decoder
-    return found(**constructor, **given)._restore(tensors, meta)

@@ -20,6 +20,7 @@ from sparsevae.beta import LogitBeta
 from sparsevae.capped import Capped
 from sparsevae.counts import Counts
 from sparsevae.distributions import Point, SpikeSlab, normal, normal_by_variance
+from sparsevae.draw import blocks
 from sparsevae.gradients import AlwaysOn, Estimator, per_member
 from sparsevae.mixtures import spike_slab
 from sparsevae.one_hot import OneHotCode
@@ -68,6 +69,11 @@ class Family(nn.Module):
 
     def forward(self, raw: Tensor) -> Distribution:
         raise NotImplementedError
+
+    def copies(self, raw: Tensor, n: int) -> Distribution:
+        """The laws of n copies of every row, in blocks (n, B); what is costly to build they share."""
+        law: Distribution = self(blocks(raw, n))
+        return law
 
 
 class GaussianPosterior(Family):
@@ -165,6 +171,9 @@ class CappedPosterior(DiscretePosterior):
 
     def forward(self, raw: Tensor) -> Distribution:
         return Capped(raw, self.size, self.draw)
+
+    def copies(self, raw: Tensor, n: int) -> Distribution:
+        return Capped(raw, self.size, self.draw).copies(n)
 
 
 class OneHotPosterior(DiscretePosterior):

@@ -12,14 +12,15 @@ concrete                      softmax((log pi + Gumbel)/tau)           of that v
 straight-through-concrete     hard                                     of the concrete; biased
 straight-through              hard                                     of the mean p: f'(b) dp; biased
 slope-annealed                hard                                     of the mean at a steeper logit s a; biased
-score                         hard                                     (f - baseline) dlog q; unbiased (*)
+score                         hard                                     (f - baseline) dlog q; unbiased
 rloo                          hard, K draws                            baseline: the other draws; unbiased
 disarm                        hard, an antithetic pair                 unbiased
-muprop                        hard                                     score with f's expansion at p; unbiased (*)
-darn                          hard                                     f'((b+p)/2)(b-p) dlog q; exact for quadratics (*)
+muprop                        hard                                     score with f's expansion at p; unbiased
+darn                          hard                                     f'((b+p)/2)(b-p) dlog q; exact for quadratics
 ============================= ======================================== ============================================
 
-(*) With normalise=False. The default divides by the deviation of f in the batch, where that exceeds 1.
+None divides f by its deviation in the batch, as is often done: KLs that are known exactly are not part of f and would
+keep their size, so that division by 35 nats is a weight of 35 on the KL, and ends in a collapse.
 
 Some need the cost at several points of one item: those are rows, as several draws are, in blocks (points, B), and
 the first `draws` blocks are true draws of q. The cost of a row is taken to depend on the draws of that row alone: batch
@@ -192,34 +193,17 @@ def _through(hard: Tensor, soft: Tensor) -> Tensor:
 
 
 class Score(Estimator):
-    """(f - mean of the other rows) dlog q, divided by the batch's deviation of f where that exceeds 1.
-
-    The baseline of a row leaves that row out, so it does not bias. The division (variance normalisation, Mnih and
-    Gregor 2014) scales the whole gradient of a batch, and lets a row into its own scale: normalise=False is unbiased.
-    """
+    """(f - mean of the other rows) dlog q. The baseline of a row leaves that row out, so it does not bias."""
 
     scored: ClassVar[bool] = True
-
-    def __init__(self, *, normalise: bool = True) -> None:
-        super().__init__()
-        self.normalise = normalise
 
     def forward(self, kind: Kind, logits: Tensor, u: Tensor) -> Tensor:
         return kind.hard(logits, u)
 
     def centred(self, signal: Tensor) -> Tensor:
-        """The signal (*members, R) less the mean of the other rows, over its deviation where that exceeds 1."""
+        """The signal (*members, R) less the mean of the other rows."""
         rows = signal.shape[-1]
-        if rows > 1:
-            signal = (signal - signal.mean(-1, keepdim=True)) * (rows / (rows - 1))
-        return self.tempered(signal, signal)
-
-    def tempered(self, signal: Tensor, by: Tensor) -> Tensor:
-        """The signal, (*members, R[, n]), over the deviation of `by` in the batch, (*members, R), where above 1."""
-        if not self.normalise:
-            return signal
-        scale = by.square().mean(-1, keepdim=True).sqrt().clamp_min(1.0)
-        return signal / scale.reshape(*scale.shape, *(1,) * (signal.dim() - scale.dim()))
+        return (signal - signal.mean(-1, keepdim=True)) * (rows / (rows - 1)) if rows > 1 else signal
 
     def surrogate(self, cost: Tensor, choice: Choice) -> Tensor:
         return self.centred(cost.detach()) * choice.kind.log_prob(choice.logits, choice.value).sum(-1)
@@ -231,7 +215,7 @@ class LeaveOneOut(Score):
     def __init__(self, samples: int = 4) -> None:
         if samples < 2:
             raise ValueError(f"leave-one-out needs at least 2 draws of an item, got {samples}.")
-        super().__init__(normalise=False)
+        super().__init__()
         self.points = self.draws = int(samples)
 
     def centred(self, signal: Tensor) -> Tensor:
@@ -336,7 +320,7 @@ class Darn(_Expanded):
         kind = choice.kind
         b, logits, mean, slope = self.parts(cost, choice)
         each = kind.inner(slope, b - mean.detach())
-        return (self.tempered(each, each.sum(-1)) * kind.log_prob(logits, b)).sum(-1)
+        return (each * kind.log_prob(logits, b)).sum(-1)
 
 
 class AlwaysOn(Estimator):

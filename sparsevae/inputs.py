@@ -48,8 +48,6 @@ class Input:
         From rows that were read to what the networks see.
     column : str or None
         The column of a table that holds X, where it is but one.
-    together : int
-        Rows that are encoded and scored at once, always: matrix products round differently for other shapes.
     kind : str
         Its name in the `usual` of a model.
     hidden : tuple of int
@@ -60,7 +58,6 @@ class Input:
     law: str
     prepare: nn.Module
     column: str | None = None
-    together: ClassVar[int] = BLOCK
     kind: ClassVar[str]
     hidden: ClassVar[tuple[int, ...]]
 
@@ -96,6 +93,13 @@ class Input:
         """A vector for every word, for networks of texts."""
         return None
 
+    def together(self, device: torch.device, draws: int = 1) -> int:
+        """Rows that are encoded at once, or scored with so many draws of each.
+
+        Always so many, however few there are: matrix products round differently for other shapes.
+        """
+        return BLOCK
+
     def lay_out(self, X: Any, device: torch.device) -> Rows:
         """Rows as training takes them."""
         return place(X, device, resident=True)
@@ -120,12 +124,12 @@ class Input:
         """What `tell` gave, one after the other; of nothing, no rows."""
         raise NotImplementedError
 
-    def costs(self, model: LatentModel, x: Tensor, z: Tensor, codes: Sequence[Tensor]) -> Tensor:
-        """What a draw z and codes (all units, then fewer) keep of rows x, in numbers to be summed: (numbers, B)."""
+    def costs(self, model: LatentModel, x: Tensor, codes: Sequence[Tensor]) -> Tensor:
+        """What codes (all units, then fewer) keep of rows x, in numbers to be summed: (numbers, B)."""
         raise NotImplementedError
 
-    def verdict(self, costs: Array, rows: int, score: float, caps: Sequence[int]) -> dict[str, Any]:
-        """What to say of all rows, from the sums of `costs` and the mean score."""
+    def verdict(self, costs: Array, rows: int, score: float, nll: float, caps: Sequence[int]) -> dict[str, Any]:
+        """What to say of all rows, from the sums of `costs` and the means of score and -log p(x|z) over draws."""
         raise NotImplementedError
 
     def signature(self) -> dict[str, Any]:
@@ -268,13 +272,13 @@ class Arrays(Input):
     def join(self, told: Sequence[Any]) -> Any:
         return np.concatenate([np.zeros((0, self.width), np.float32), *told])
 
-    def costs(self, model: LatentModel, x: Tensor, z: Tensor, codes: Sequence[Tensor]) -> Tensor:
+    def costs(self, model: LatentModel, x: Tensor, codes: Sequence[Tensor]) -> Tensor:
         """The squared error of every code's reconstruction, in X's own units."""
         target = self.scaling.inverse(x)
         errors = [self.scaling.inverse(model.decode(code).mean) - target for code in codes]
         return torch.stack([e.double().square().sum(-1) for e in errors])
 
-    def verdict(self, costs: Array, rows: int, score: float, caps: Sequence[int]) -> dict[str, Any]:
+    def verdict(self, costs: Array, rows: int, score: float, nll: float, caps: Sequence[int]) -> dict[str, Any]:
         mse, *capped = (costs / (rows * self.width)).tolist()
         return {"mse": mse, "caps": {int(cap): error for cap, error in zip(caps, capped, strict=True)}}
 

@@ -47,6 +47,7 @@ class TwoNormals(Distribution):
     arg_constraints: ClassVar = {"off": constraints.unit_interval}
     support = constraints.real_vector
     choice: Choice | None = None  # what the last relaxed draw chose, for the objective
+    on: Tensor | None = None  # which units the last hard draw had on, (..., J): their values do not tell
 
     def __init__(
         self,
@@ -130,7 +131,8 @@ def _(p: TwoNormals, noise: Noise, hard: bool) -> Tensor:
     like = p.mean
     u, eps = noise.uniform(like), noise.normal(like)
     if hard or p.gate is None:
-        return torch.where(u < p.off, p.spike * eps, p.loc + p.scale * eps)
+        p.on = u >= p.off
+        return torch.where(p.on, p.loc + p.scale * eps, p.spike * eps)
     eps, other = p.gate.couple(eps), p.gate.couple(noise.normal(like))
     p.choice = p.gate.choose(BITS, p.logits, u)
     w = p.choice.value

@@ -6,12 +6,13 @@ Shapes: x is (*members, B, D) or shared (B, D); distributions have event_shape (
 
 from __future__ import annotations
 
-from typing import ClassVar, NamedTuple
+from collections.abc import Mapping
+from typing import Any, ClassVar, NamedTuple
 
 from torch import Tensor, nn
 from torch.distributions import Distribution
 
-from sparsevae.draw import Draw
+from sparsevae.draw import Draw, blocks
 from sparsevae.families import Family, Likelihood, wide
 from sparsevae.priors import Prior
 
@@ -28,15 +29,32 @@ class Site(NamedTuple):
 
 
 class Trace(NamedTuple):
-    """One telling of the story. `hard` says that every draw follows its posterior exactly."""
+    """One telling of the story. `hard` says that every draw follows its posterior exactly.
+
+    `hears` names, for a site, the latents whose draws its laws depend on. A site that it leaves out is taken to depend
+    on all that were drawn before it.
+    """
 
     latents: dict[str, Site]
     observed: dict[str, tuple[Distribution, Tensor]]
     hard: bool
+    hears: Mapping[str, tuple[str, ...]] | None = None
+
+    def depends(self, site: str, on: str) -> bool:
+        """Whether the laws of a site may change with the draw at another, directly or by way of other draws."""
+        before = tuple(self.latents)
+        if site in self.latents:
+            before = before[: before.index(site)]
+        heard = (self.hears or {}).get(site, before)
+        return any(k == on or self.depends(k, on) for k in heard)
 
 
 class LatentModel(nn.Module):
-    """x -> encoder -> q(z|x) -> z -> decoder -> p(x|z), with a prior p(z)."""
+    """x -> encoder -> q(z|x) -> z -> decoder -> p(x|z), with a prior p(z).
+
+    `forward` reads x and tells the story. The two are apart, so that a bound of many draws reads every row once: a
+    model with another story overrides `tell`, one whose encoder sees less than x overrides `read`.
+    """
 
     labelled: ClassVar[bool] = False  # whether labels say what the units are: their number is then no choice
 
@@ -50,16 +68,35 @@ class LatentModel(nn.Module):
         self.likelihood = likelihood
         self.prior = prior
 
+    def __init_subclass__(cls, **more: Any) -> None:
+        super().__init_subclass__(**more)
+        if cls.forward is not LatentModel.forward:
+            raise TypeError(
+                f"{cls.__name__} overrides `forward`, which bounds do not call: put its story into "
+                "tell(x, raw, draw, copies=1), where raw is what `read` made of x."
+            )
+
+    def read(self, x: Tensor) -> Tensor:
+        """What the encoder says of x, (*members, B, width): the raw numbers of a posterior."""
+        return wide(self.encoder(x))
+
     def encode(self, x: Tensor) -> Distribution:
         """q(z|x)."""
-        q: Distribution = self.posterior(wide(self.encoder(x)))
-        return q
+        return self._law(self.read(x))
+
+    def _law(self, raw: Tensor, copies: int = 1) -> Distribution:
+        """q(z|x) from what was read, of `copies` copies of every row."""
+        return self.posterior.copies(raw, copies)
 
     def decode(self, z: Tensor) -> Distribution:
         """p(x|z)."""
         return self.likelihood.given(self.decoder, z)
 
     def forward(self, x: Tensor, draw: Draw) -> Trace:
-        q = self.encode(x)
+        return self.tell(x, self.read(x), draw)
+
+    def tell(self, x: Tensor, raw: Tensor, draw: Draw, copies: int = 1) -> Trace:
+        """The story of `copies` copies of every row, in blocks (copies, B), from what `read` made of x."""
+        x, q = blocks(x, copies), self._law(raw, copies)
         z = draw(q)
         return Trace({"z": Site(q, self.prior(x, self.encode), z)}, {"x": (self.decode(z), x)}, draw.hard)

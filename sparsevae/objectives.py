@@ -115,13 +115,15 @@ def _scored(trace: Trace) -> dict[str, Choice]:
 
 
 def _at_stake(terms: Mapping[str, Tensor], trace: Trace, site: str) -> dict[str, Tensor]:
-    """Terms that the draw at a site may change: all but the exact KLs of that site and of those drawn before it.
+    """Terms that the draw at a site may change: all but the KLs and likelihoods that the trace says do not hear it.
 
-    A KL in closed form depends on earlier draws alone: left in, it would add variance and nothing else. A term of the
-    whole batch is refused, since what it owes to one row cannot be told.
+    A KL in closed form depends on earlier draws alone, an exact law of labels on none: left in, they would add variance
+    and nothing else. A term of the whole batch is refused, since what it owes to one row cannot be told.
     """
-    sites = list(trace.latents)
-    settled = {f"kl_{k}" for k in sites[: sites.index(site) + 1] if closed_form(*trace.latents[k][:2])}
+    settled = {f"nll_{k}" for k in trace.observed if not trace.depends(k, site)}
+    for k, s in trace.latents.items():
+        if not (trace.depends(k, site) or (k == site and not closed_form(s.q, s.p))):
+            settled.add(f"kl_{k}")
     stake = {k: v for k, v in terms.items() if k not in settled}
     rows = max(v.shape[-1] for v in terms.values())
     if whole := sorted(k for k, v in stake.items() if v.shape[-1] < rows):

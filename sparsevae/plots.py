@@ -18,15 +18,26 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import torch
+from sklearn.utils.validation import check_is_fitted
 
 from sparsevae import traversals
 from sparsevae.estimator import SparseCoder
+from sparsevae.texts import Texts
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure, SubFigure
 
-__all__ = ["View", "activation_matrix", "codes", "features", "heat_map", "interpolation_strip", "overview"]
+__all__ = [
+    "View",
+    "activation_matrix",
+    "code_usage",
+    "codes",
+    "features",
+    "heat_map",
+    "interpolation_strip",
+    "overview",
+]
 __all__ += ["reconstructions", "training_curves", "traversal", "traversal_grid", "usage", "view"]
 
 Array = np.ndarray[Any, Any]
@@ -161,6 +172,12 @@ class View:
 
 def view(est: SparseCoder, X: Any, *, image_shape: Sequence[int] | None = None, labels: Any = None) -> View:
     """At most 2,000 evenly spaced rows of X, encoded and decoded. `image_shape` is the model's own when not given."""
+    check_is_fitted(est)
+    if isinstance(est.input_, Texts):
+        raise ValueError(
+            f"rows of numbers can be drawn, and this {type(est).__name__} was fitted on texts: sparsevae.report.report "
+            "writes a page about them, sparsevae.top_words has the words of every unit."
+        )
     checked = est._read(X, reset=False)
     n, d = checked.shape
     shape = picture_shape(est, image_shape)
@@ -352,9 +369,14 @@ def features(v: View, n_units: int = 8, n_examples: int = 7) -> Figure:
 
 def usage(v: View) -> Figure:
     """How often each unit is on, most used first; and how many units a row has on."""
+    return code_usage(v.codes)
+
+
+def code_usage(codes: Array) -> Figure:
+    """`usage` of codes alone, (n, J)."""
     figure = _figure(9.5, 2.5)
     left, right = figure.subplots(1, 2, width_ratios=(3, 2))
-    share = 100 * np.sort(v.usage)[::-1]
+    share = 100 * np.sort((codes != 0).mean(0))[::-1]
     left.bar(np.arange(1, len(share) + 1)[share > 0], share[share > 0], width=0.85, color=POSITIVE)
     _calm(left, "units, most used first", "on in % of rows")
     left.set_xlim(0.3, len(share) + 0.7)
@@ -362,13 +384,13 @@ def usage(v: View) -> Figure:
     if never := int((share == 0).sum()):
         note = left.text(0.98, 0.92, f"{never} of {len(share)} never on", transform=left.transAxes)
         note.set(ha="right", color=FAINT, fontsize=9)
-    counts = (v.codes != 0).sum(1)
+    counts = (codes != 0).sum(1)
     values, rows = np.unique(counts, return_counts=True)
     right.bar(values, 100 * rows / len(counts), width=0.85, color=POSITIVE)
     right.axvline(counts.mean(), color=INK, linewidth=1, linestyle="--")
     right.set_ylim(0, 120 * rows.max() / len(counts))
     right.annotate(f" mean {counts.mean():.1f}", (counts.mean(), 0.92), xycoords=("data", "axes fraction"), fontsize=9)
-    _calm(right, f"units on in a row, of {v.codes.shape[1]}", "% of rows")
+    _calm(right, f"units on in a row, of {codes.shape[1]}", "% of rows")
     right.set_xlim(-0.6, counts.max() + 0.6)
     right.xaxis.set_major_locator(_ticks(9))
     return figure

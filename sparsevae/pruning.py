@@ -4,14 +4,16 @@ A unit that is held at its mean code m_j over X adds a constant to whatever the 
 
 .. math:: W z + b = W_{keep} z_{keep} + (b + W_{cut}\, m_{cut}),
 
-so its column goes into the bias, exactly; in the encoder its rows of the head go away. Nothing is trained.
+so its column goes into the bias, exactly; in the encoder its rows of the head go away. Nothing is trained. The writer
+of texts hears z beside every word, through the input weights of its GRU: there W is the part that meets z, and b the
+GRU's input bias.
 """
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -23,6 +25,7 @@ from sparsevae.distributions import unit_divergence
 from sparsevae.estimator import SparseCoder
 from sparsevae.networks import Linear
 from sparsevae.parameters import check_number, check_units
+from sparsevae.recurrent import GRU, Writer
 from sparsevae.threads import inference
 
 __all__ = ["prune"]
@@ -45,7 +48,7 @@ def prune(
     ----------
     est : SparseCoder
         A fitted estimator.
-    X : array, DataFrame, CSR matrix, tensor or path
+    X : array, DataFrame, CSR matrix, tensor, path or texts
         Rows to judge the units by, and to take their mean codes from; the training rows, usually. That a unit is
         inactive says that it hardly varies between rows, so 50 are needed (or as many as the model was trained on).
     units : sequence of int or mask, optional
@@ -121,7 +124,7 @@ def _loss(est: SparseCoder, X: Any, cut: Any, mean: Any) -> float:
     at = torch.from_numpy(cut).to(est._device())
     held = torch.from_numpy(mean).to(at.device, torch.float32)[at]
     total, rows = 0.0, np.arange(n) if n <= _ROWS else np.arange(_ROWS) * n // _ROWS
-    for x, count in est._blocks(X[rows]):
+    for x, count in est._grouped(X[rows])[0]:
         q, p = model.encode(x), model.prior(x, model.encode)
         for seed in range(_DRAWS):
             z = per_row(seed)(q, x)
@@ -150,9 +153,19 @@ def _operate(est: SparseCoder, smaller: SparseCoder, keep: Tensor, cut: Tensor, 
     # A decoder may use z elsewhere than in its first layer; only the whole of it shows that.
     z = torch.randn(16, n, generator=torch.Generator().manual_seed(0)).to(device)
     z[:, cut] = mean[cut].float()
-    whole, rest = old.decoder(z), new.decoder(z[:, keep])
+    whole, rest = _said(old.decoder, z), _said(new.decoder, z[:, keep])
     if not bool((whole - rest).abs().max() <= _TOLERANCE * (1 + whole.abs().max())):
         raise TypeError("this decoder uses its input elsewhere than in its first layer: units cannot be taken out.")
+
+
+def _said(decoder: nn.Module, z: Tensor) -> Tensor:
+    """What a decoder says of codes; a writer, of codes and the first words of its vocabulary."""
+    if isinstance(decoder, Writer):
+        words = torch.arange(min(8, len(decoder.words.weight)), device=z.device).expand(len(z), -1)
+        said: Tensor = decoder(z, words)
+        return said
+    whole: Tensor = decoder(z)
+    return whole
 
 
 def _layers(module: nn.Module) -> list[nn.Module]:
@@ -176,6 +189,8 @@ def _cut_head(encoder: nn.Module, keep: Tensor, n: int, width: int) -> None:
 
 def _cut_input(decoder: nn.Module, keep: Tensor, cut: Tensor, mean: Tensor, n: int) -> None:
     """Take columns out of the decoder's first layer, and put what they add for the mean code into its bias."""
+    if isinstance(decoder, Writer):
+        return _cut_writer(decoder.gru, keep, cut, mean, n)
     first, *later = _layers(decoder)
     if isinstance(first, (Linear, nn.Linear)) and first.weight.shape[-1] == n:
         layer: Linear | nn.Linear | TransposedConvolution = first
@@ -194,9 +209,24 @@ def _cut_input(decoder: nn.Module, keep: Tensor, cut: Tensor, mean: Tensor, n: i
             "that share one bias, and what a module of another kind does with z cannot be known: in an nn.Sequential, "
             "put it after an nn.Linear."
         )
-    constant = (matrix.index_select(-1, cut).double() @ mean[cut].double()).to(matrix.dtype)
+    constant = _constant(matrix, cut, mean)
     layer.bias = nn.Parameter(constant if layer.bias is None else layer.bias + constant)
     layer.weight = nn.Parameter(layer.weight.index_select(axis, keep))
+
+
+def _cut_writer(gru: GRU, keep: Tensor, cut: Tensor, mean: Tensor, n: int) -> None:
+    """The same in a writer, whose GRU's inputs are a word's vector and then z: (3 states, words + n)."""
+    weight, bias = cast(Tensor, gru.weight_ih_l0), cast(Tensor, gru.bias_ih_l0)
+    words, of_z = weight[:, :-n], weight[:, -n:]
+    gru.bias_ih_l0 = nn.Parameter(bias + _constant(of_z, cut, mean))
+    gru.weight_ih_l0 = nn.Parameter(torch.cat([words, of_z.index_select(-1, keep)], -1))
+    gru.input_size -= len(cut)
+    gru.flatten_parameters()
+
+
+def _constant(matrix: Tensor, cut: Tensor, mean: Tensor) -> Tensor:
+    """W_cut m_cut, summed in double precision."""
+    return (matrix.index_select(-1, cut).double() @ mean[cut].double()).to(matrix.dtype)
 
 
 def _point(layer: TransposedConvolution, n: int) -> bool:

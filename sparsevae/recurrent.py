@@ -73,18 +73,27 @@ class Projection(Linear):
 class GRU(nn.GRU, Layer):
     """torch's own GRU, (B, T, n_in) -> (B, T, n_out), with LeCun-normal kernels and recurrent kernels.
 
-    Each of the three gates has its own n_out rows in both kernels, so one law serves all. Biases start at 0. It runs in
-    its weights' own type also under autocast, which would take cuDNN's recurrent nets to float16, whatever type it was
-    asked for: small gradients would be lost there.
+    Each of the three gates has its own n_out rows in both kernels, so one law serves all. Biases start at 0. Under
+    autocast it runs in autocast's type, by casts of our own: autocast itself takes cuDNN's recurrent nets to float16,
+    whatever type it was asked for, and small gradients would be lost there.
     """
 
     def __init__(self, n_in: int, n_out: int) -> None:
         super().__init__(n_in, n_out, batch_first=True)
 
     def forward(self, x: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:  # type: ignore[override]
-        with torch.autocast(x.device.type, enabled=False):
-            own = next(self.parameters()).dtype
-            states, last = super().forward(x.to(own), None if state is None else state.to(own))
+        device = x.device.type
+        weights: list[Tensor] = list(self.parameters())
+        dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else weights[0].dtype
+        if dtype != weights[0].dtype:  # one piece of memory, as cuDNN wants them
+            whole = torch.cat([w.flatten() for w in weights]).to(dtype)
+            pieces = whole.split([w.numel() for w in weights])
+            weights = [piece.view_as(w) for piece, w in zip(pieces, weights, strict=True)]
+        before = x.new_zeros(1, len(x), self.hidden_size) if state is None else state
+        with torch.autocast(device, enabled=False):
+            states, last = torch.gru(
+                x.to(dtype), before.to(dtype), weights, True, 1, 0.0, self.training, False, batch_first=True
+            )
         return states, last
 
     def reset_parameters(self) -> None:

@@ -1,4 +1,7 @@
-"""A page about a fitted model: its numbers and its pictures in one HTML file that needs nothing else."""
+"""A page about a fitted model: its numbers and its pictures in one HTML file that needs nothing else.
+
+What is on it depends on the data: here rows of numbers; `text_report` has texts.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sparsevae import __version__, plots
+from sparsevae.auditing import check_coder
 from sparsevae.estimator import SparseCoder
 from sparsevae.storage import write_file
+from sparsevae.texts import Texts
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -42,6 +47,28 @@ class Picture(NamedTuple):
     png: str
 
 
+class Table(NamedTuple):
+    """Lines of words with their heading and the sentence that says how to read them."""
+
+    title: str
+    caption: str
+    header: Sequence[str]
+    lines: Sequence[Sequence[str]]
+
+
+class Page(NamedTuple):
+    """What stands on a page, from its head to its foot; `caps` are the losses of codes with at most so many units."""
+
+    title: str
+    headline: str
+    settings: Sequence[tuple[str, str]]
+    numbers: Sequence[Number]
+    loss: str
+    free: float
+    caps: Mapping[int, float]
+    sections: Sequence[Picture | Table]
+
+
 def report(
     est: SparseCoder,
     X: Any,
@@ -52,6 +79,8 @@ def report(
     title: str | None = None,
 ) -> Path:
     """Write one self-contained HTML page about a fitted model, as seen on the rows of X.
+
+    Of a model of texts it shows texts told again from their codes, codes as bars, and the words of every unit.
 
     Parameters
     ----------
@@ -64,7 +93,7 @@ def report(
         The file to write, whole or not at all.
     image_shape : (height, width) or (height, width, 3)
         Draws rows as images; the model's own where it has one. Without either they are columns of a heat map, with the
-        feature names that `fit` saw.
+        feature names that `fit` saw. Texts have none.
     labels : one entry a row
         Known classes, to name items and to say what a unit goes along with. The model never sees them.
     title : str
@@ -75,22 +104,40 @@ def report(
     Path
         Where the page is.
     """
-    view = plots.view(est, X, image_shape=image_shape, labels=labels)
+    check_coder("report", est)
+    if isinstance(est.input_, Texts):
+        from sparsevae.text_report import text_page
+
+        if image_shape is not None:
+            raise ValueError(f"image_shape is for rows of numbers, and this {type(est).__name__} was fitted on texts.")
+        page = text_page(est, X, labels)
+    else:
+        page = _page(est, X, plots.view(est, X, image_shape=image_shape, labels=labels))
+    write_file(path, _rendered(page, title).encode())
+    return Path(path)
+
+
+def _page(est: SparseCoder, X: Any, view: plots.View) -> Page:
     most = int((view.codes != 0).sum(1).max())
     caps = [cap for cap in CAPS if cap < most] if est._sparse() else []
     numbers = est.evaluate(X, caps=caps)
-    page = _template().render(
-        title=title or f"{type(est).__name__} on {numbers['rows']:,} rows",
-        headline=_headline(est, numbers),
-        settings=_settings(est),
-        numbers=_numbers(est, numbers, view),
-        caps=[(cap, f"{mse:.4g}", _more(mse, numbers["mse"])) for cap, mse in numbers["caps"].items()],
-        free=f"{numbers['mse']:.4g}",
-        pictures=list(_pictures(est, view)),
-        version=__version__,
+    return Page(
+        f"{type(est).__name__} on {numbers['rows']:,} rows",
+        _headline(est, numbers),
+        settings(est),
+        _numbers(est, numbers, view),
+        "Mean squared error",
+        numbers["mse"],
+        numbers["caps"],
+        list(_pictures(est, view)),
     )
-    write_file(path, page.encode())
-    return Path(path)
+
+
+def _rendered(page: Page, title: str | None) -> str:
+    caps = [(cap, f"{loss:.4g}", _more(loss, page.free)) for cap, loss in page.caps.items()]
+    own = page._asdict() | {"title": title or page.title, "caps": caps, "free": f"{page.free:.4g}"}
+    html: str = _template().render(**own, version=__version__)
+    return html
 
 
 def _template() -> Any:
@@ -112,7 +159,7 @@ def _headline(est: SparseCoder, numbers: Mapping[str, Any]) -> str:
     )
 
 
-def _settings(est: SparseCoder) -> list[tuple[str, str]]:
+def settings(est: SparseCoder) -> list[tuple[str, str]]:
     """What was trained: the constructor, the length of the run and the seed."""
     training = est.training_
     skip = ("training", "encoder", "decoder", "variance_floor", "variance")
@@ -139,26 +186,38 @@ def _beside_the_score(r: Mapping[str, Any]) -> list[Number]:
 def _numbers(est: SparseCoder, r: Mapping[str, Any], view: plots.View) -> list[Number]:
     used, spread = int((view.usage > 0).sum()), float(view.rows.var(0).mean())
     units = "of normalised rows" if r["score_meaning"] == "normalised-row density" else "in the units of the data"
-    score = f"nats a row: {SCORES.get(r['score_meaning'], r['score_meaning'])}"
-    settings = {"variance_floor": "variance floor", "variance": "variance"}
-    score += "".join(f"; {text} {r[k]:g}" for k, text in settings.items() if k in r)
-    shown = [Number("rows", f"{r['rows']:,}", "that the numbers on this page are computed from")]
-    if est._sparse():
-        note = f"of {r['n_components']}, in the code (the mode); {r['nonzeros_drawn']:.2f} in a random draw, "
-        note += f"{r['nonzeros_expected']:.2f} expected (sum of P(on))"
-        shown.append(Number("non-zeros a row", f"{r['nonzeros_mode']:.2f}", note))
-        shown.append(Number("units in use", str(used), f"of {r['n_components']}: on in the code of at least one row"))
     return [
-        *shown,
-        Number(
-            "active units",
-            str(r["active_units"]),
-            f"of {r['n_components']}: their mean varies over rows by more than 0.01",
-        ),
+        Number("rows", f"{r['rows']:,}", "that the numbers on this page are computed from"),
+        *of_code(est, r, used, "row"),
         Number("squared error", f"{r['mse']:.4g}", f"a value, {units}, whose variance is {spread:.4g}"),
+        *of_score(r, "row"),
+    ]
+
+
+def of_code(est: SparseCoder, r: Mapping[str, Any], used: int, item: str) -> list[Number]:
+    """How many units a code has on, and how many of them do anything."""
+    active = f"of {r['n_components']}: their mean varies over {item}s by more than 0.01"
+    shown = [Number("active units", str(r["active_units"]), active)]
+    if not est._sparse():
+        return shown
+    note = f"of {r['n_components']}, in the code (the mode); {r['nonzeros_drawn']:.2f} in a random draw, "
+    note += f"{r['nonzeros_expected']:.2f} expected (sum of P(on))"
+    return [
+        Number(f"non-zeros a {item}", f"{r['nonzeros_mode']:.2f}", note),
+        Number("units in use", str(used), f"of {r['n_components']}: on in the code of at least one {item}"),
+        *shown,
+    ]
+
+
+def of_score(r: Mapping[str, Any], item: str) -> list[Number]:
+    """The score, what it is, and what it pays for the code."""
+    score = f"nats a {item}: {SCORES.get(r['score_meaning'], r['score_meaning'])}"
+    known = {"variance_floor": "variance floor", "variance": "variance"}
+    score += "".join(f"; {text} {r[k]:g}" for k, text in known.items() if k in r)
+    return [
         Number("score", f"{r['score']:.2f} ± {r['score_standard_error']:.2f}", score),
         *_beside_the_score(r),
-        Number("KL", f"{r['kl']:.2f}", "nats a row: what the code tells about a row, beyond the prior"),
+        Number("KL", f"{r['kl']:.2f}", f"nats a {item}: what the code tells about a {item}, beyond the prior"),
     ]
 
 
@@ -179,42 +238,42 @@ def _pictures(est: SparseCoder, view: plots.View) -> Iterator[Picture]:
     walk = walk if view.sparse else "from end to end of its usual values"
     told = "how often it is on" if view.sparse else "how far its values spread"
     told += ", and how its rows split over the labels" if known and view.sparse else ""
-    yield _picture(
+    yield picture(
         "Reconstructions",
         f"{typical}; below each, what its code decodes to.{rows}",
         plots.reconstructions(view),
     )
-    yield _picture(
+    yield picture(
         "Codes",
         f"Left an item, in the middle its code with one bar a unit (blue positive, orange negative, the number names "
         f"the unit), right what it decodes to. {bars}",
         plots.codes(view),
     )
-    yield _picture(
+    yield picture(
         "What a unit does",
         f"Each line decodes a code in which one unit alone is not zero, {walk}. The most used units come first.",
         plots.traversal(view),
     )
-    yield _picture(
+    yield picture(
         "What a unit adds",
         f"Decoded with the unit minus decoded without it, averaged over the rows that use it (blue more, orange less); "
         f"the rows in which it is strongest; {told}.",
         plots.features(view),
     )
-    yield _picture(
+    yield picture(
         "How often units are on",
         "Left, each unit's share of rows, most used first; right, how many units the rows have on.",
         plots.usage(view),
     )
     if est.history_:
-        yield _picture(
+        yield picture(
             "Training",
             "The course of the run. The training objective (relaxed, weighted) is neither a bound nor the score.",
             plots.training_curves(est),
         )
 
 
-def _picture(title: str, caption: str, figure: Figure) -> Picture:
+def picture(title: str, caption: str, figure: Figure) -> Picture:
     return Picture(title, caption, base64.b64encode(png(figure)).decode())
 
 

@@ -153,3 +153,23 @@ class Training(BaseEstimator):
         if device.type not in ("cpu", "cuda"):
             raise ValueError(f"training.device must be auto, cpu, cuda or cuda:N, got {self.device!r}.")
         return device
+
+    def once_more(self, seed: int) -> Training:
+        """The settings of one more pass over the data: at the initial rate, without what spans a whole run."""
+        return Training(
+            **self.get_params()
+            | {
+                "steps": None,
+                "epochs": 1,
+                "decay": "constant",
+                "restart_optimizer": False,
+                "kl_warmup": 0,
+                "schedules": None,
+                "validation_fraction": 0.0,
+                "patience": None,
+                "folder": None,
+                "resume": False,
+                "compile": False,
+                "seed": seed,
+            }
+        )

@@ -89,7 +89,11 @@ class SideBySidePosterior(Family):
         return sum(self.widths)
 
     def forward(self, raw: Tensor) -> Distribution:
-        return SideBySide([part(r) for part, r in zip(self.families, raw.split(self.widths, -1), strict=True)])
+        return self.copies(raw, 1)
+
+    def copies(self, raw: Tensor, n: int) -> Distribution:
+        parts: list[Family] = list(self.families)  # type: ignore[arg-type]
+        return SideBySide([part.copies(r, n) for part, r in zip(parts, raw.split(self.widths, -1), strict=True)])
 
 
 class SideBySidePrior(Prior):

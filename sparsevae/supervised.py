@@ -20,7 +20,7 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted
 from torch import Tensor, nn
 from torch.distributions import Distribution
 
-from sparsevae.draw import Draw
+from sparsevae.draw import Draw, blocks
 from sparsevae.estimator import Array, SparseCoder
 from sparsevae.families import Family, Likelihood
 from sparsevae.labels import Labels, read_labels
@@ -79,8 +79,8 @@ class ScaleFirst(nn.Module):
 class Discriminative(LatentModel):
     """q(z|x), and what it says of y. There is no p(x|z).
 
-    Rows are (*members, B, D + L), the features and then the targets. Where `targets` is an exact law of y nothing has
-    to be drawn: the mean stands in the place of the draw, and no bound can be made of the trace.
+    Rows are (*members, B, D + L), the features and then the targets. Where `targets` is an `exact` law of y nothing
+    has to be drawn: the mean stands in the place of the draw, and no bound can be made of the trace.
 
     `at` is the column where targets begin. It is D, unless rows come in several widths: then it is -L, and every row
     of the story has targets. An encoder that finds the end of x by itself, as a reader of sentences does, may still be
@@ -98,50 +98,56 @@ class Discriminative(LatentModel):
         prior: Prior,
         n_features: int,
         targets: Targets,
-        drawn: bool = True,
+        exact: bool = False,
         at: int | None = None,
     ) -> None:
         super().__init__(encoder, posterior, decoder, likelihood, prior)
-        self.n_features, self.targets, self.drawn = n_features, targets, drawn
+        self.n_features, self.targets, self.exact = n_features, targets, exact
         self.at = n_features if at is None else at
 
     def split(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """x and y of rows [x | y]."""
         return rows[..., : self.at], rows[..., self.at :]
 
+    def read(self, rows: Tensor) -> Tensor:
+        """What the encoder says of a story's rows; their targets are not looked at."""
+        return super().read(self.split(rows)[0])
+
     def encode(self, x: Tensor) -> Distribution:
-        """q(z|x); targets beside x are not looked at."""
-        return super().encode(x[..., : self.n_features])
+        """q(z|x); targets may stand beside x, or not."""
+        return self._law(super().read(x[..., : self.n_features]))
 
     def decode(self, z: Tensor) -> Distribution:
         raise ValueError(_NO_X)
 
-    def forward(self, rows: Tensor, draw: Draw) -> Trace:
-        x, y = self.split(rows)
+    def tell(self, rows: Tensor, raw: Tensor, draw: Draw, copies: int = 1) -> Trace:
+        x, y = self.split(blocks(rows, copies))
         if not y.shape[-1]:
             raise ValueError(_NO_X)
-        q = self.encode(x)
-        z = draw(q) if self.drawn else q.mean
-        hard = draw.hard and self.drawn
+        q = self._law(raw, copies)
+        z = q.mean if self.exact else draw(q)
+        hard = draw.hard and not self.exact
         return Trace({"z": Site(q, self.prior(x, self.encode), z)}, {"y": (self.targets(q, z), y)}, hard)
 
 
 class Generative(Discriminative):
     """q(z|x), what it says of y, and p(x|z). A code of two parts says of y what its first part says.
 
-    The parts are sites of their own, z and free, so that every estimator of gradients finds its draw.
+    The parts are sites of their own, z and free, so that every estimator of gradients finds its draw. They are
+    independent given x, and an exact law of y hears neither.
     """
 
     def decode(self, z: Tensor) -> Distribution:
         return LatentModel.decode(self, z)
 
-    def forward(self, rows: Tensor, draw: Draw) -> Trace:
-        x, y = self.split(rows)
-        q, p = self.encode(x), self.prior(x, self.encode)
+    def tell(self, rows: Tensor, raw: Tensor, draw: Draw, copies: int = 1) -> Trace:
+        x, y = self.split(blocks(rows, copies))
+        q, p = self._law(raw, copies), self.prior(x, self.encode)
         sites = [Site(a, b, draw(a)) for a, b in zip(_parts(q), _parts(p), strict=True)]
         observed = {"y": (self.targets(sites[0].q, sites[0].value), y)} if y.shape[-1] else {}
         observed["x"] = self.decode(torch.cat([s.value for s in sites], -1)), x
-        return Trace(dict(zip(("z", "free"), sites, strict=False)), observed, draw.hard)
+        hears: dict[str, tuple[str, ...]] = {"free": (), "y": () if self.exact else ("z",)}
+        return Trace(dict(zip(("z", "free"), sites, strict=False)), observed, draw.hard, hears)
 
 
 def _parts(law: Distribution) -> tuple[Distribution, ...]:
@@ -250,9 +256,9 @@ class LabelledCoder(SparseCoder):
 
     # -- what the model says ------------------------------------------------------------------------------------
 
-    def _ask(self, X: Any, question: Callable[[Distribution], Tensor]) -> Array:
-        """A question to the label part of q(z|x), row by row; (n, ...)."""
-        return super()._ask(X, lambda q: question(_parts(q)[0]))
+    def _answers(self, X: Any, question: Callable[[Distribution], Tensor]) -> Array:
+        """A question to the label part of q(z|x) of rows that were read; (n, ...)."""
+        return super()._answers(X, lambda q: question(_parts(q)[0]))
 
     @available_if(_describes_x)
     def inverse_transform(self, Z: Any) -> Any:

@@ -26,16 +26,16 @@ from sparsevae.parameters import check_choice, check_number, parameters
 from sparsevae.recurrent import Embedding, Projection, Writer, generate
 from sparsevae.rows import Ragged, Rows
 from sparsevae.settings import Training
-from sparsevae.text import EOS, FILES, TOKENIZERS, Vocabulary, choose_widths, read_texts
-from sparsevae.tokens import TokenData, spoken
+from sparsevae.text import FILES, TOKENIZERS, Vocabulary, choose_widths, read_texts
+from sparsevae.tokens import TokenData, ends, spoken
 
 if TYPE_CHECKING:
     from sparsevae.estimator import SparseCoder
 
-__all__ = ["Text", "Texts", "held", "holds_texts"]
+__all__ = ["Text", "Texts", "held", "holds_texts", "is_text_file", "texts_of"]
 
 _MULTIPLE = 8  # rows have so many positions, or a multiple
-_AT_ONCE = 32  # texts that are written together
+_AT_ONCE = {"cpu": 32, "cuda": 64}  # texts that are read, scored or written together: each is many steps
 _WORDS = 1_000, 20_000  # of a vocabulary, where nothing was said: rare words cost much and tell little
 _LEAST_STEPS, _PASSES, _BATCH, _RATE = 1_000, 6, 32, 1e-2  # a run on texts, where nothing was said
 
@@ -102,7 +102,7 @@ def holds_texts(X: Any, column: str | None) -> bool:
     """
     if isinstance(X, (str, os.PathLike)):
         ending = Path(X).suffix.lower()
-        return ending == ".txt" or ending.split() != [ending] or (column is not None and ending in FILES)
+        return is_text_file(X, column) or ending.split() != [ending]
     if _is_table(X):
         return column is not None
     if (shape := getattr(X, "shape", None)) is not None:
@@ -115,6 +115,18 @@ def holds_texts(X: Any, column: str | None) -> bool:
     return isinstance(X, bytes) or any(isinstance(item, (str, bytes)) for item in X)
 
 
+def is_text_file(path: str | os.PathLike[str], column: str | None, *, expected: bool = False) -> bool:
+    """Whether a file of this name holds texts: a .txt always, a table with a `column` or where some are expected."""
+    ending = Path(path).suffix.lower()
+    return ending == ".txt" or ((expected or column is not None) and ending in FILES)
+
+
+def texts_of(X: Any, column: str | None) -> list[str]:
+    """The texts of whatever `read_texts` reads; `column` is of a table, and means nothing to a list or a .txt."""
+    table = _is_table(X) or (isinstance(X, (str, os.PathLike)) and Path(X).suffix.lower() != ".txt")
+    return read_texts(X, column=column if table else None)
+
+
 def _is_table(X: Any) -> bool:
     return hasattr(X, "columns") and hasattr(X, "iloc")
 
@@ -122,13 +134,13 @@ def _is_table(X: Any) -> bool:
 class Texts(Input):
     """Texts as rows of word numbers: words, EOS, padding. Learned: `vocabulary`.
 
-    Rows have max_length + 1 columns, rounded up to a multiple of 8. `text` is a copy of the settings.
+    Rows have max_length + 1 columns, rounded up to a multiple of 8, which no network sees but for the longest texts:
+    `lay_out` and `arrange` cut padding away. `text` is a copy of the settings.
     """
 
     law = "tokens"
-    together: ClassVar[int] = 64  # a text is many steps: few texts, and many draws of one, should not wait for 512
-    hidden: ClassVar[tuple[int, ...]] = (128,)
     kind: ClassVar[str] = "texts"
+    hidden: ClassVar[tuple[int, ...]] = (128,)
     vocabulary: Vocabulary
 
     def settle(self, training: Training, n_rows: int) -> Training:
@@ -158,8 +170,7 @@ class Texts(Input):
             for name in ("n_features_in_", "feature_names_in_"):  # of an earlier fit on numbers
                 if hasattr(est, name):
                     delattr(est, name)
-        table = _is_table(X) or (isinstance(X, (str, os.PathLike)) and Path(X).suffix.lower() != ".txt")
-        texts = read_texts(X, column=self.column if table else None)
+        texts = texts_of(X, self.column)
         if len(texts) < (least := 2 if reset else 1):
             name = type(est).__name__
             raise ValueError(f"Found {len(texts)} texts, while a minimum of {least} is required by {name}.")
@@ -197,16 +208,21 @@ class Texts(Input):
 
     # -- rows by length -----------------------------------------------------------------------------------------
 
+    def together(self, device: torch.device, draws: int = 1) -> int:
+        """Few on a CPU, where 32 rows take hardly less time a row than 640: a single text does not wait for many."""
+        return -(-_AT_ONCE["cpu"] // draws) if device.type == "cpu" else _AT_ONCE["cuda"]
+
     def lay_out(self, X: Array, device: torch.device) -> Rows:
         lengths = _lengths(X)
-        return Ragged(X, lengths, choose_widths(lengths, multiple=_MULTIPLE), device)
+        widths = choose_widths(lengths, multiple=_MULTIPLE)
+        return Ragged(X[:, : widths[-1]], lengths, widths, device)
 
     def arrange(self, X: Array) -> tuple[list[Any], Array]:
-        """Groups of a quarter, half, three quarters and all of the width: a row's own length says where it belongs."""
-        quarters = self.width * np.arange(1, 5) // 4
-        group = np.searchsorted(quarters, _lengths(X))
-        places = [np.flatnonzero(group == k) for k in range(4)]
-        parts = [X[at, :width] for at, width in zip(places, quarters, strict=True) if len(at)]
+        """Groups of one width each: a row's own length says where it belongs, whatever else is there."""
+        steps = np.array(_steps(self.width))
+        group = np.searchsorted(steps, _lengths(X))
+        places = [np.flatnonzero(group == k) for k in range(len(steps))]
+        parts = [X[at, :width] for at, width in zip(places, steps, strict=True) if len(at)]
         return parts, np.concatenate(places).argsort()
 
     # -- codes to texts -----------------------------------------------------------------------------------------
@@ -228,8 +244,9 @@ class Texts(Input):
         writer, projection = cast(Writer, model.decoder), cast(TokenData, model.likelihood).projection
         settings: dict[str, Any] = {"temperature": temperature, "beams": beams, "noise": noise}
         texts: list[str] = []
-        for codes in z.split(_AT_ONCE) if len(z) else ():
-            filled = codes[torch.arange(_AT_ONCE, device=z.device).clamp_max(len(codes) - 1)]
+        size = self.together(z.device)
+        for codes in z.split(size) if len(z) else ():
+            filled = codes[torch.arange(size, device=z.device).clamp_max(len(codes) - 1)]
             tokens = generate(writer, projection, filled, int(self.text.max_length) + 1, how, **settings)
             texts += self.vocabulary.decode(tokens[: len(codes)].cpu().numpy())
         return texts
@@ -239,14 +256,14 @@ class Texts(Input):
 
     # -- how good they are --------------------------------------------------------------------------------------
 
-    def costs(self, model: LatentModel, x: Tensor, z: Tensor, codes: Sequence[Tensor]) -> Tensor:
-        """Words, unknown words, and -log p(x|z) of the draw and of every code."""
+    def costs(self, model: LatentModel, x: Tensor, codes: Sequence[Tensor]) -> Tensor:
+        """Words, unknown words, and -log p(x|z) of every code."""
         unknown = x == self.vocabulary.unknown
-        nats = [-model.decode(code).log_prob(x) for code in (z, *codes)]
+        nats = [-model.decode(code).log_prob(x) for code in codes]
         return torch.stack([spoken(x).sum(-1), unknown.sum(-1), *nats]).double()
 
-    def verdict(self, costs: Array, rows: int, score: float, caps: Sequence[int]) -> dict[str, Any]:
-        words, unknown, nll, code, *capped = (costs / rows).tolist()
+    def verdict(self, costs: Array, rows: int, score: float, nll: float, caps: Sequence[int]) -> dict[str, Any]:
+        words, unknown, code, *capped = (costs / rows).tolist()
         return {
             "words": words,
             "unknown": unknown / words,
@@ -278,8 +295,23 @@ class Texts(Input):
 
 def _lengths(X: Array) -> Array:
     """Positions up to EOS, EOS included, (n, W) -> (n,)."""
-    lengths: Array = (X == EOS).argmax(1) + 1
+    lengths: Array = torch.cat([ends(rows) for rows in torch.from_numpy(X).split(10_000)]).numpy() + 1
     return lengths
+
+
+def _steps(most: int) -> tuple[int, ...]:
+    """The widths at which texts are encoded and scored: multiples of 8 that grow by a half or less, up to `most`.
+
+    Few, so that a group has rows enough; and the same for a text of ten words whatever `max_length` allows.
+
+    >>> _steps(72)
+    (8, 16, 24, 32, 48, 64, 72)
+    """
+    steps, width = [], _MULTIPLE
+    while width < most:
+        steps.append(width)
+        width += max(_MULTIPLE, 1 << (width.bit_length() - 2))
+    return (*steps, most)
 
 
 def _check_settings(est: SparseCoder) -> None:

@@ -111,9 +111,11 @@ def draw_codes(est: SparseCoder, X: Any, n_draws: int = 1) -> Array:
     seed, codes = est._training().seed, []
     with inference(est._device()):
         for k in range(int(n_draws)):
-            for x, n in est._blocks(X):
+            (blocks, order), found = est._grouped(X), []
+            for x, n in blocks:
                 trace = est.model_(x, Draw(PerRow(row_keys(x), mix(seed, 8, k)), hard=True))
-                codes.append(trace.latents["z"].value[:n].cpu().numpy())
+                found.append(trace.latents["z"].value[:n].cpu().numpy())
+            codes.append(np.concatenate(found)[slice(None) if order is None else order])
     return np.concatenate(codes)
 
 

@@ -7,9 +7,7 @@ asked for: a unit whose two signs mean two things has words for each, and none f
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,8 +17,7 @@ from sparsevae.auditing import check_coder
 from sparsevae.estimator import SparseCoder
 from sparsevae.history import History
 from sparsevae.parameters import check_number
-from sparsevae.text import read_texts
-from sparsevae.texts import Texts, held
+from sparsevae.texts import Texts, held, texts_of
 
 __all__ = ["TopWords", "top_texts", "top_words"]
 
@@ -75,8 +72,8 @@ def top_words(est: SparseCoder, X: Any, n: int = 10, *, poles: bool = False) -> 
     With `poles` the words of positive and of negative values stand apart. Take texts that the model was not fitted on
     where you can.
     """
-    weights, source = _weights("top_words", est, X := held(X), n, poles)
-    counts = metrics.word_counts(est._read(X, reset=False), len(source.vocabulary))
+    weights, source, rows = _weights("top_words", est, X, n, poles)
+    counts = metrics.word_counts(rows, len(source.vocabulary))
     found = metrics.top_words(weights, counts, n)
     words = [[source.vocabulary.words[k] for k in unit if k >= 0] for unit in found]
     units = [f"{k // 2}{'+-'[k % 2]}" if poles else str(k) for k in range(len(words))]
@@ -88,14 +85,13 @@ def top_texts(est: SparseCoder, X: Any, n: int = 3, *, poles: bool = False) -> l
 
     Texts are returned as they came; a unit that is 0 in every text has none.
     """
-    weights, source = _weights("top_texts", est, X := held(X), n, poles)
-    table = hasattr(X, "columns") or (isinstance(X, (str, os.PathLike)) and Path(X).suffix.lower() != ".txt")
-    texts = read_texts(X, column=source.column if table else None)
+    weights, source, _ = _weights("top_texts", est, X := held(X), n, poles)
+    texts = texts_of(X, source.column)
     return [[texts[i] for i in unit if i >= 0] for unit in metrics.top_rows(weights, n)]
 
 
-def _weights(caller: str, est: SparseCoder, X: Any, n: int, poles: bool) -> tuple[Array, Texts]:
-    """Posterior means (rows, J), or (rows, 2J) with the sizes of both signs; and what the model knows of texts."""
+def _weights(caller: str, est: SparseCoder, X: Any, n: int, poles: bool) -> tuple[Array, Texts, Array]:
+    """Posterior means (rows, J), or (rows, 2J) of both signs; what the model knows of texts; and X as it was read."""
     check_coder(caller, est)
     check_number("n", n, "an integer above 0", lambda k: k > 0, whole=True)
     if not isinstance(est.input_, Texts):
@@ -103,8 +99,9 @@ def _weights(caller: str, est: SparseCoder, X: Any, n: int, poles: bool) -> tupl
             f"{caller} is for models of texts, and this {type(est).__name__} was fitted on numbers: plots.features "
             "shows what its units do."
         )
-    means = est.posterior_means(X)
+    rows = est._read(X, reset=False)
+    means = est._means(rows)
     mean = means.get("gated", means["slab"])
     if poles:
         mean = np.stack([mean, -mean], -1).clip(min=0).reshape(len(mean), -1)
-    return mean, est.input_
+    return mean, est.input_, rows

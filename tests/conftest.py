@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
+
+import sparsevae as sv
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -23,6 +27,19 @@ def one_thread_again(one_thread: None) -> Iterator[None]:
     """A test that sets more threads leaves none of them behind."""
     yield
     torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="module")
+def digits() -> Any:
+    """The data set within scikit-learn."""
+    return sv.data.load("digits")
+
+
+def quiet(est: Any, X: Any) -> Any:
+    """A fit that is too short to be sparse, and says nothing of it."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", sv.SparsityWarning)
+        return est.fit(X)
 
 
 class Shifted(nn.Module):

@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from benchmarks import __main__ as command
-from benchmarks import coding, peers, report, speed
+from benchmarks import coding, peers, report, speed, text
+from sparsevae.text import Vocabulary
 
 CPU = torch.device("cpu")
 
@@ -46,6 +47,45 @@ def test_a_race_times_every_contender(
     assert judged["peer"] == "peer: DataLoader, 0 workers, Adam"
     assert judged["verdicts"][1]["verdict"] == "missed"
     assert "measured 1.400: missed" in capsys.readouterr().out
+
+
+def test_the_peer_of_sentences_is_the_same_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SPARSEVAE_DATA", raising=False)
+    texts, _ = text.sentences(40, text.TINY.words)
+    words = Vocabulary.fit(texts, tokenizer="space", size=text.TINY.words)
+    assert text.same_model(texts, text.TINY, words, CPU) < 1e-5
+    monkeypatch.setattr(text, "hand_model", lambda size, words: peers.HandHSVAE(len(words), 8, 16, 4, 30.0, 10.0))
+    with pytest.raises(AssertionError, match="not the same model"):
+        text.same_model(texts, text.TINY, words, CPU)
+
+
+def test_synthetic_sentences_are_as_long_as_dbpedia_s(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SPARSEVAE_DATA", raising=False)
+    texts, source = text.sentences(5000, 20_000)
+    lengths = np.array([len(t.split()) for t in texts])
+    assert source == "synthetic sentences"
+    assert lengths.max() == 60
+    assert lengths.mean() == pytest.approx(42.4, abs=0.5)  # that of its training texts, cut after 60 words
+    assert (lengths == 60).mean() == pytest.approx(0.3, abs=0.05)
+
+
+def test_the_text_benchmark_weighs_both_and_judges_by_the_device(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("SPARSEVAE_DATA", raising=False)
+    found = command.main(["--quick", "--only", "text", "--device", "cpu", "--out", str(tmp_path / "text.json")])["text"]
+    assert set(found["contenders"]) == {"ours", text.PEER}
+    assert all(c["sentences_per_s"] > 0 for c in found["contenders"].values())
+    assert "no target applies" in capsys.readouterr().out
+    times = {"ours": [15.0, 16.0, 14.0], text.PEER: [150.0, 150.0, 150.0]}
+    field = {name: text.Weighed(lambda batch, clock: 0.0, CPU) for name in times}
+    for weighed in field.values():
+        weighed.peaks = [7.0, 9.0]
+    judged = text.judge(field, times, text.PAPER, torch.device("cuda"))
+    assert judged["contenders"]["ours"]["times_peer"] == pytest.approx(10.0)
+    verdicts = [v["verdict"] for v in judged["verdicts"]]
+    assert verdicts == ["met", "missed"]  # 512 sentences in 15 ms are 40.2 times 848 a second; 9 GiB is more than 8
+    assert [v["verdict"] for v in text.judge(field, times, text.SMALL, CPU)["verdicts"]] == ["met"]
 
 
 def test_verdicts_are_plain(capsys: pytest.CaptureFixture[str]) -> None:

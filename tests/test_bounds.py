@@ -17,7 +17,7 @@ from sparsevae.distributions import SpikeSlab, divergence, logit
 from sparsevae.draw import Draw, Fresh, PerRow, row_keys
 from sparsevae.families import Family, FixedGaussianData, GaussianPosterior, SlabPosterior, SpikeSlabPosterior
 from sparsevae.gradients import ScaledSigmoid
-from sparsevae.model import LatentModel
+from sparsevae.model import LatentModel, Trace
 from sparsevae.networks import Linear, initialise, mlp
 from sparsevae.objectives import Objective, kl, nll
 from sparsevae.priors import FixedSpikeSlab, StandardNormal
@@ -238,6 +238,47 @@ def test_a_row_s_bound_does_not_depend_on_its_neighbours() -> None:
             assert float(a[i]) == pytest.approx(float(b[len(x) - 1 - i]), rel=1e-4)
             assert float(a[i]) == pytest.approx(float(c), rel=1e-4)
     assert not torch.allclose(together.elbo, bounds(model, x, 3000, seed=3).elbo, atol=1e-4)
+
+
+STORIES = {
+    "vsc": sv.VSC(4, alpha=0.3),
+    "pseudo-inputs": sv.PseudoVSC(4, pseudo_inputs=3),
+    "hierarchical": sv.HSVAE(4),
+    "compared": sv.MAT(4),
+    "counts": sv.SDLGM(6, cap=2, features="counts"),
+    "distinct": sv.SDLGM(6, cap=2, features="distinct"),
+}
+
+
+@pytest.mark.filterwarnings("ignore::sparsevae.training.SparsityWarning")
+@pytest.mark.parametrize("name", STORIES)
+def test_a_bound_reads_each_row_once_and_is_the_story_of_repeated_rows(name: str) -> None:
+    """However many draws are taken, and at once: the numbers are those of a story told of every copy of a row."""
+    est = STORIES[name].set_params(hidden=(8,), training=sv.Training(steps=20, batch_size=20, verbose=0))
+    model = est.fit(small_data()).model_
+    x = est.scaling_(torch.tensor(small_data()[:7]))
+    keys = (row_keys(x) + torch.arange(1, 31)[:, None] * SPREAD).flatten()
+    with torch.no_grad():
+        lw = log_weights(model(x.repeat(30, 1), Draw(PerRow(keys, 5), hard=True))).unflatten(-1, (30, 7)).double()
+    seen: list[int] = []
+    hook = model.encoder.register_forward_pre_hook(lambda _, rows: seen.append(len(rows[0])))
+    for at_once in (1, 21, 8192):  # one draw of every row at a time, three, all
+        seen.clear()
+        b = bounds(model, x, 30, seed=5, at_once=at_once)
+        assert seen.count(7) == 1
+        assert max(seen) == 7  # pseudo-inputs, three rows, are read by the same encoder
+        torch.testing.assert_close(b.elbo, lw.mean(0), rtol=1e-6, atol=1e-5)
+        torch.testing.assert_close(b.importance, torch.logsumexp(lw, 0) - math.log(30), rtol=1e-6, atol=1e-5)
+    hook.remove()
+
+
+def test_a_story_in_forward_is_refused() -> None:
+    """Bounds would pass it by."""
+    with pytest.raises(TypeError, match=r"Other overrides `forward`.*tell\(x, raw, draw, copies=1\)"):
+
+        class Other(LatentModel):
+            def forward(self, x: Tensor, draw: Draw) -> Trace:
+                return super().forward(x, draw)
 
 
 def test_given_noise_is_used() -> None:

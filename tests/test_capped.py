@@ -438,6 +438,25 @@ def test_an_expanded_law_is_the_same_law_for_more_rows() -> None:
     assert torch.equal(divergence(wide, p), divergence(q, p).expand(2, 7))
 
 
+@pytest.mark.parametrize("cap", [3, 9])  # gates under a limit, and free ones
+@pytest.mark.parametrize("shape", [(4,), (2, 4)])
+def test_copies_are_the_law_of_repeated_rows_without_its_work(
+    shape: tuple[int, ...], cap: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a = 2 * normals(*shape, 9)
+    one, many = Capped(a, cap), Capped(a.repeat(*(1,) * (len(shape) - 1), 5, 1), cap)
+    u, v = uniforms(*many.batch_shape, 9), uniforms(*many.batch_shape, many.width, seed=1)
+    z = many.through_gates(u, v)
+    wanted = many.log_prob(z), many.p_on, many.entropy()
+    assert one.log_share.shape == shape  # the tree is built
+    monkeypatch.setattr("sparsevae.capped.products", None)
+    copied = one.copies(5)
+    assert torch.equal(copied.through_gates(u, v), z)
+    for got, known in zip((copied.log_prob(z), copied.p_on, copied.entropy()), wanted, strict=True):
+        assert torch.equal(got, known)
+    assert one.copies(1) is one
+
+
 def test_a_prior_shared_by_all_rows_is_measured_once() -> None:
     """One vector of logits makes one tree, whatever the number of rows."""
     p, q = Capped(normals(5), 2), Capped(normals(100, 5), 2)

@@ -114,6 +114,13 @@ def test_separation_of_rows_without_spread() -> None:
     assert separation(np.repeat([[0.0], [1.0]], [3, 4], axis=0), y) == (1.0, np.inf)
 
 
+def test_a_model_without_a_law_of_codes_is_refused() -> None:
+    X, y = planted(own=True)
+    est = sv.CodeClassifier(2, hidden=(4,), training=SHORT).fit(X, y)
+    with pytest.raises(TypeError, match="classes compares draws of a code, and CodeClassifier has none"):
+        classes(est, X, y)
+
+
 # -- sparsity --------------------------------------------------------------------------------------------------------
 
 

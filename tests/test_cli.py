@@ -278,6 +278,18 @@ def test_evaluate_prints_three_numbers_of_a_discrete_code(tmp_path: Path, run: A
     assert "no bound" in shown["relaxed objective"]
 
 
+def test_report_writes_the_page_of_a_saved_model(folders: dict[str, Path], tmp_path: Path, run: Any) -> None:
+    page = tmp_path / "page.html"
+    out = run("report", folders["VSC"], "--data", "digits", "--out", page, "--title", "My <digits>")
+    assert out == (0, f"{page}\n", "")
+    text = page.read_text()
+    assert "My &lt;digits&gt;" in text
+    assert "Typical rows of each label" in text  # the data set's own labels
+    assert "colours deviations" not in text  # and its shape
+    out = run("report", folders["VSC"], "--data", "digits", "--out", tmp_path / "page.txt")
+    assert (out.code, "ends in .html" in out.err) == (1, True)
+
+
 def test_audit_says_what_python_says_and_gives_a_verdict(folders: dict[str, Path], run: Any) -> None:
     expected = audit(sv.load(folders["VSC"]), sv.data.load("digits").X_test, gain_rows=100)
     found = run("audit", folders["VSC"], "-d", "digits", "--gain-rows", 100, "--json").json

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 import sparsevae as sv
 from sparsevae import step
-from sparsevae.draw import Draw
+from sparsevae.draw import Draw, blocks
 from sparsevae.families import GaussianPosterior
 from sparsevae.model import LatentModel, Site, Trace
 from sparsevae.networks import initialise
@@ -65,8 +65,8 @@ class Wide(Ragged):
 class Story(LatentModel):
     """A sentence is read into z, and written again by one who hears z beside every word."""
 
-    def forward(self, x: Tensor, draw: Draw) -> Trace:
-        q = self.encode(x)
+    def tell(self, x: Tensor, raw: Tensor, draw: Draw, copies: int = 1) -> Trace:
+        x, q = blocks(x, copies), self._law(raw, copies)
         z = draw(q)
         written = self.likelihood(self.decoder(z, x))
         return Trace({"z": Site(q, self.prior(x, self.encode), z)}, {"x": (written, x)}, draw.hard)
@@ -75,8 +75,8 @@ class Story(LatentModel):
 class Noisy(Story):
     """Has noise for every column."""
 
-    def forward(self, x: Tensor, draw: Draw) -> Trace:
-        return super().forward((x + (draw.noise.uniform(x) < 0)).float(), draw)
+    def tell(self, x: Tensor, raw: Tensor, draw: Draw, copies: int = 1) -> Trace:
+        return super().tell((x + (draw.noise.uniform(x) < 0)).float(), raw, draw, copies)
 
 
 def story(cls: type[Story] = Story, units: int = 3, hidden: int = 8) -> Story:

@@ -54,10 +54,10 @@ pytestmark = pytest.mark.filterwarnings("ignore::sparsevae.training.SparsityWarn
 Cost = Callable[[Tensor], Tensor]
 KINDS: dict[str, Kind] = {"bits": BITS, "one-hots": ONE_HOTS}
 UNBIASED: dict[str, Callable[[], Estimator]] = {
-    "score": lambda: Score(normalise=False),
+    "score": Score,
     "rloo": lambda: LeaveOneOut(2),
     "disarm": Disarm,
-    "muprop": lambda: MuProp(normalise=False),
+    "muprop": MuProp,
 }
 
 
@@ -174,17 +174,17 @@ def test_the_enumeration_would_see_a_bias() -> None:
             return signal - signal.mean(-1, keepdim=True)
 
     logits, f = problem(BITS)
-    wrong = expected(Careless(normalise=False), BITS, logits, f, items=2)
+    wrong = expected(Careless(), BITS, logits, f, items=2)
     assert close(wrong, 0.5 * target(BITS, logits, f))
 
 
 def test_baselines_and_pairs_lower_the_variance() -> None:
     """At two rows each, on bits: no baseline, that of the other row, an antithetic pair."""
     logits, f = problem(BITS)
-    alone = moments(Score(normalise=False), BITS, logits, f)[1].sum() / 2
+    alone = moments(Score(), BITS, logits, f)[1].sum() / 2
     pair, other = (moments(e, BITS, logits, f)[1].sum() for e in (Disarm(), LeaveOneOut(2)))
     assert pair < other < alone
-    by_items = moments(Score(normalise=False), BITS, logits, f, items=2)[1].sum()
+    by_items = moments(Score(), BITS, logits, f, items=2)[1].sum()
     assert close(by_items, other)  # items that are all alike are draws of one
 
 
@@ -212,9 +212,9 @@ def test_known_biases_on_one_bit() -> None:
     assert close(target(BITS, a, quadratic) / by_p, 2.0)
     assert close(target(BITS, a, cubic) / by_p, 3.0)
     assert close(expected(StraightThrough(), BITS, a, quadratic) / by_p, 0.2)
-    assert close(expected(Darn(normalise=False), BITS, a, cubic) / by_p, 2.48)
-    assert close(expected(Darn(normalise=False), BITS, a, quadratic) / by_p, 2.0)
-    assert close(expected(MuProp(normalise=False), BITS, a, cubic) / by_p, 3.0)
+    assert close(expected(Darn(), BITS, a, cubic) / by_p, 2.48)
+    assert close(expected(Darn(), BITS, a, quadratic) / by_p, 2.0)
+    assert close(expected(MuProp(), BITS, a, cubic) / by_p, 3.0)
 
 
 @pytest.mark.parametrize("p", [0.03, 0.5, 0.8])
@@ -233,7 +233,7 @@ def test_the_bias_of_darn_is_that_of_the_midpoint_rule(p: float) -> None:
     """(1 - p) f'((1 + p)/2) + p f'(p/2) for f(1) - f(0), in p."""
     a, (f, slope) = one_bit(p), polynomial(0.3, -2.0, 1.5, 1.0)
     rule = (1 - p) * slope((1 + p) / 2) + p * slope(p / 2)
-    assert close(expected(Darn(normalise=False), BITS, a, f), p * (1 - p) * rule)
+    assert close(expected(Darn(), BITS, a, f), p * (1 - p) * rule)
 
 
 def quadratic_form(logits: Tensor) -> tuple[Cost, Cost]:
@@ -255,10 +255,8 @@ def quadratic_form(logits: Tensor) -> tuple[Cost, Cost]:
 def test_darn_is_exact_for_quadratic_costs_of_several_choices(kind: Kind) -> None:
     logits, tanh = problem(kind)
     f, _ = quadratic_form(logits)
-    assert close(expected(Darn(normalise=False), kind, logits, f), target(kind, logits, f))
-    assert not torch.allclose(
-        expected(Darn(normalise=False), kind, logits, tanh), target(kind, logits, tanh), rtol=0.05
-    )
+    assert close(expected(Darn(), kind, logits, f), target(kind, logits, f))
+    assert not torch.allclose(expected(Darn(), kind, logits, tanh), target(kind, logits, tanh), rtol=0.05)
 
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
@@ -366,37 +364,21 @@ def test_gumbel_softmax_draw_by_draw() -> None:
         assert close(gradient, w * (slope - (w * slope).sum(-1, keepdim=True)) / 0.5)
 
 
-# -- variance normalisation ------------------------------------------------------------------------------------------
-
-
-def batch_gradient(estimator: Estimator, kind: Kind, scale: float, rows: int = 6) -> Tensor:
-    logits, f = problem(kind)
-    a = logits.expand(rows, *logits.shape).clone().requires_grad_()
-    u = torch.rand(a.shape, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
-    return torch.autograd.grad(loss(estimator, kind, a, u, lambda b: scale * f(b)), a)[0]
+# -- size ------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
-@pytest.mark.parametrize("form", [Score, Darn])
-def test_normalisation_divides_a_batch_by_its_deviation_where_that_exceeds_one(form: Any, kind: Kind) -> None:
-    small = batch_gradient(form(), kind, 1e-3)
-    assert torch.equal(small, batch_gradient(form(normalise=False), kind, 1e-3))
-    large = batch_gradient(form(), kind, 1e3)
-    assert close(large, batch_gradient(form(), kind, 1e4))  # its length no longer depends on that of the cost
-    whole = batch_gradient(form(normalise=False), kind, 1e3)
-    (ratio,) = (whole[large != 0] / large[large != 0]).round(decimals=6).unique()
-    assert float(ratio) > 1
+@pytest.mark.parametrize("form", [Score, LeaveOneOut, MuProp, Darn])
+def test_a_gradient_is_as_large_as_its_cost_so_that_exact_terms_keep_their_weight_beside_it(
+    form: Any, kind: Kind
+) -> None:
+    def gradient(scale: float) -> Tensor:
+        logits, f = problem(kind)
+        a = logits.expand(8, *logits.shape).clone().requires_grad_()
+        u = torch.rand(a.shape, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
+        return torch.autograd.grad(loss(form(), kind, a, u, lambda b: scale * f(b)), a)[0]
 
-
-def test_normalisation_of_muprop_leaves_its_expansion_alone() -> None:
-    """Only what the expansion leaves over is divided: nothing on linear costs, whose gradient is exact in each draw."""
-    logits = torch.randn(3, 3, generator=torch.Generator().manual_seed(4), dtype=torch.float64)
-    u = torch.rand(6, 3, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
-    by, p = torch.tensor([100.0, -300.0, 50.0], dtype=torch.float64), torch.sigmoid(logits)
-    for normalise in (True, False):
-        a = logits.clone().requires_grad_()
-        total = loss(MuProp(normalise=normalise), BITS, a.repeat(2, 1), u, lambda b: b @ by)
-        assert close(torch.autograd.grad(total, a)[0], p * (1 - p) * by / 3)
+    assert close(gradient(100.0), 100 * gradient(1.0))
 
 
 # -- the table -------------------------------------------------------------------------------------------------------
@@ -532,7 +514,7 @@ def test_a_model_learns_by_the_gradient_of_its_true_bound(name: str, J: int, n_s
         assert close(got[k], wanted[k]), k
 
 
-@pytest.mark.parametrize("gate", [StraightThrough(), SlopeAnnealed(2.0), Darn(normalise=False)])
+@pytest.mark.parametrize("gate", [StraightThrough(), SlopeAnnealed(2.0), Darn()])
 def test_a_biased_gate_with_hard_draws_biases_nothing_but_the_gates(gate: Estimator) -> None:
     """Slabs and decoder see true draws. The encoder's rows are loc, log-variance and gate logits, two each."""
     got, wanted = expected_of(gate, 2, 1), exact_of(2)
@@ -552,7 +534,7 @@ def test_darn_s_gates_learn_by_the_slope_between_draw_and_mean() -> None:
     chance = log_q.sum(-1, keepdim=True).exp().detach()
     surrogate = (chance * slope.sum(1, keepdim=True) * (b - q.p_on).detach() * log_q).sum((0, 1, 3)).mean()
     wanted = torch.autograd.grad(surrogate + divergence_of(model), model.encoder[0].bias)[0]
-    assert close(expected_of(Darn(normalise=False), 2, 1)["encoder.0.bias"][4:], wanted[4:])
+    assert close(expected_of(Darn(), 2, 1)["encoder.0.bias"][4:], wanted[4:])
 
 
 @pytest.mark.parametrize(

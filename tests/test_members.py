@@ -295,21 +295,20 @@ def test_clipping_takes_scalars_and_missing_gradients() -> None:
 class Faulty(LatentModel):
     fault = ""
 
-    def forward(self, x: Tensor, draw: Draw) -> object:
-        q = self.encode(x)
+    def tell(self, x: Tensor, raw: Tensor, draw: Draw, copies: int = 1) -> object:
         if self.fault == "one number per item":
-            return super().forward(x, draw), 0
+            return super().tell(x, raw, draw, copies), 0
         if self.fault == "must say so":
-            return super().forward(x, draw)._replace(hard=True)
+            return super().tell(x, raw, draw, copies)._replace(hard=True)
         if self.fault == "global random state":
             torch.rand(1)
-        trace = super().forward(x, draw)
-        site = trace.latents["z"]
+        trace = super().tell(x, raw, draw, copies)
+        site, x = trace.latents["z"], trace.observed["x"][1]
         if self.fault == "exactly 0":  # a relaxed draw that passes for a hard one
             return trace._replace(latents={"z": site._replace(value=site.value + 1e-3)})
         if self.fault == "no gradient":
             dead = self.decode(site.value.detach())
-            frozen = type(q)(q.logits.detach(), q.loc.detach(), q.scale.detach())
+            frozen = type(site.q)(site.q.logits.detach(), site.q.loc.detach(), site.q.scale.detach())
             return trace._replace(latents={"z": site._replace(q=frozen)}, observed={"x": (dead, x)})
         if self.fault == "alone and among others":
             return trace._replace(observed={"x": (self.decode(site.value - site.value.mean(-2, keepdim=True)), x)})

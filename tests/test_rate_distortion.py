@@ -61,11 +61,6 @@ def halves(n: int, seed: int = 0) -> tuple[Any, Any]:
 
 
 @pytest.fixture(scope="module")
-def digits() -> Any:
-    return sv.data.load("digits")
-
-
-@pytest.fixture(scope="module")
 def vsc(digits: Any) -> Any:
     training = sv.Training(steps=300, kl_warmup=0.5, verbose=0)
     with warnings.catch_warnings():

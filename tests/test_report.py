@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import html
 import io
 import re
 import sys
@@ -13,6 +14,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from conftest import quiet
 from torch import nn
 
 import sparsevae as sv
@@ -20,17 +22,6 @@ from sparsevae import demo, plots, report
 
 COLUMNS = ["price in $", "cost_$_a", "weight", "height", "size <m>"]
 QUICK = sv.Training(steps=60, batch_size=32, learning_rate=1e-2, verbose=0)
-
-
-def quiet(est: Any, X: Any) -> Any:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", sv.SparsityWarning)
-        return est.fit(X)
-
-
-@pytest.fixture(scope="module")
-def digits() -> Any:
-    return sv.data.load("digits")
 
 
 @pytest.fixture(scope="module")
@@ -242,6 +233,66 @@ def test_training_curves_go_on_after_partial_fit(digits: Any) -> None:
 def test_a_wrong_shape_is_told(vsc: Any, digits: Any, wrong: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         plots.view(vsc, digits.X_test[:60], **wrong)
+
+
+# -- texts ------------------------------------------------------------------------------------------------------
+
+SAID = ["the <cow> eats grass", "the clerk drinks tea", "a hen & a cow", "a clerk sings"] * 20
+
+
+@pytest.fixture(scope="module")
+def reader() -> Any:
+    text, training = sv.Text(embedding=6), sv.Training(steps=150, batch_size=20, learning_rate=2e-2, verbose=0)
+    return quiet(sv.HSVAE(6, hidden=(16,), kl_z=0.01, kl_gamma=0.01, text=text, training=training), SAID)
+
+
+def lines(page: str, title: str) -> list[list[str]]:
+    """The table of a section, its header left out."""
+    section = page.split(f"<h2>{title}</h2>")[1].split("</section>")[0]
+    found = [re.findall(r"<td>(.*?)</td>", line) for line in section.splitlines()]
+    return [[html.unescape(word) for word in line] for line in found if line]
+
+
+def test_a_model_of_texts_has_a_page_of_texts_words_and_codes(reader: Any, tmp_path: Path) -> None:
+    labels = ["animal", "person"] * 40
+    text = report.report(reader, (said for said in SAID), tmp_path / "page.html", labels=labels).read_text()
+    told = lines(text, "Texts told again")
+    assert {line[1] for line in told} == {"animal", "person"}
+    for _, label, read, again in told:
+        assert again == reader.reconstruct([read])[0]
+        assert ("cow" in read) == (label == "animal")
+    units = lines(text, "What a unit is about")
+    words = sv.top_words(reader, SAID, 8, poles=True)
+    by_pole = {name: " ".join(found) for name, found in zip(words.units, words.words, strict=True)}
+    assert units
+    assert all(line[3] == by_pole[line[0]] and line[4] in SAID for line in units)
+    assert [line[0] for line in lines(text, "Texts from the prior")] == reader.sample(5)
+    assert text.count("<img") == 3
+    assert "<cow>" not in text
+    r, shown = reader.evaluate(SAID), cards(text)
+    assert float(shown["perplexity"][0]) == pytest.approx(r["perplexity"], rel=0.01)
+    assert float(shown["reconstruction"][0]) == pytest.approx(r["nll"], abs=0.006)
+    assert float(shown["Hoyer of draws"][0]) == pytest.approx(r["hoyer"]["draws"]["average"], abs=0.006)
+    assert shown["texts"][0] == "80"
+
+
+def test_a_dense_model_of_texts_has_a_page_too(tmp_path: Path) -> None:
+    text, training = sv.Text(embedding=4), sv.Training(steps=5, batch_size=20, verbose=0)
+    est = quiet(sv.VAE(3, hidden=(8,), text=text, training=training), SAID)
+    page = report.report(est, SAID[:1], tmp_path / "page.html").read_text()
+    assert "no unit is ever off" in page
+    assert len(lines(page, "Texts told again")) == 1
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [({"labels": [1]}, "one entry a text: 80 expected, got 1"), ({"image_shape": (2, 2)}, "was fitted on texts")],
+)
+def test_what_texts_have_no_use_for_is_told(reader: Any, wrong: Any, message: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=message):
+        report.report(reader, SAID, tmp_path / "page.html", **wrong)
+    with pytest.raises(ValueError, match=r"rows of numbers can be drawn.*report\.report writes a page"):
+        plots.view(reader, SAID)
 
 
 # -- the demonstration ------------------------------------------------------------------------------------------

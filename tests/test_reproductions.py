@@ -207,7 +207,7 @@ def test_members_pull_their_pseudo_inputs_to_their_own_alphas() -> None:
     ("change", "told"),
     [
         ({"selection": "authors"}, "selection='softmax' and selection='authors'"),
-        ({"slab_warmup": (0.0, 0.1)}, r"slab_warmup=\(0.2, 0.3\) and slab_warmup=\(0.0, 0.1\)"),
+        ({"slab_warmup": (0.0, 0.1)}, r"slab_warmup=\(0.0, 0.02\) and slab_warmup=\(0.0, 0.1\)"),
         ({"pseudo_inputs": 6}, "pseudo_inputs=5 and pseudo_inputs=6"),
         ({"training": _settings(1)}, "training.clip_norm=5.0 and training.clip_norm=None"),
     ],

@@ -17,15 +17,18 @@ from sklearn.base import clone
 from sklearn.exceptions import DataConversionWarning, NotFittedError
 from sklearn.model_selection import GridSearchCV
 from sklearn.utils.estimator_checks import parametrize_with_checks
+from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 import sparsevae as sv
 from sparsevae import cli
 from sparsevae.bounds import log_weights
 from sparsevae.draw import Draw, PerRow, row_keys
+from sparsevae.gradients import Score
 from sparsevae.label_laws import LABEL_LAWS
 from sparsevae.labels import read_labels
 from sparsevae.metrics import micro_f1
+from sparsevae.model import Trace
 from sparsevae.models import REGISTRY, SUPERVISED, known
 from sparsevae.objectives import kl, nll
 from sparsevae.parameters import documented
@@ -200,6 +203,63 @@ def test_a_relaxed_label_law_passes_a_gradient_from_every_row_s_labels(gradient:
 def test_a_relaxed_label_law_of_hard_draws_is_refused(settings: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="learns from draws between 0 and 1"):
         make(label_likelihood="relaxed", **settings).fit(X, Y)
+
+
+# -- what a draw answers for -----------------------------------------------------------------------------------------
+
+
+class Told:
+    """Uniform noise that makes gates what they are to be, site by site: near 1 where one is on, near 0 elsewhere."""
+
+    def __init__(self, *sites: Tensor) -> None:
+        self.sites = iter(sites)
+
+    def uniform(self, like: Tensor) -> Tensor:
+        return next(self.sites).clamp(1e-6, 1 - 1e-6).to(like.dtype)
+
+
+def test_a_draw_answers_only_for_what_hears_it() -> None:
+    """Every outcome of four gates in two rows, 256 of them: with labels and the other part's KL left out of a draw's
+    cost, the expected gradient is still that of the true objective, and its variance is a small part of what it was.
+    """
+    est = make(
+        variant="con", cap=2, free_features=2, free_cap=2, gradient="score", label_likelihood="set", kl_weight=0.5
+    )
+    est.fit(X[TRAIN], Y[TRAIN, :2])
+    x, y = X[:2], np.abs(Y[:2, :2] - [[0, 0], [1, 1]])  # the second row's labels are wrong, and so cost much
+    model, objective = est.model_.double(), est.objective().double()
+    for module in model.modules():
+        if isinstance(module, Score):
+            module.normalise = False  # the division of a batch by its deviation is a bias of its own
+    rows = torch.cat([est.scaling_(torch.tensor(x, dtype=torch.float32)).double(), torch.tensor(y)], -1)
+    codes = torch.tensor(list(itertools.product([0.0, 1.0], repeat=8)), dtype=torch.float64).reshape(-1, 2, 4)
+    own = list(model.encoder.parameters())
+
+    trace = model(rows.expand(len(codes), -1, -1), Draw(Told(codes[..., :2], codes[..., 2:]), hard=False))
+    assert torch.equal(torch.cat([site.value for site in trace.latents.values()], -1), codes)
+    p = torch.stack([s.q.log_prob(s.value) for s in trace.latents.values()]).sum((0, -1)).exp()
+    cost = objective.weigh({k: v.mean(-1) for k, v in objective.measure(trace).items()})
+    assert float(p.detach().sum()) == pytest.approx(1.0)
+    exact = flat(torch.autograd.grad((p * cost).sum(), own, retain_graph=True))
+
+    def estimate(trace: Trace) -> tuple[Tensor, float]:
+        losses, _ = objective(trace)
+        each = torch.stack([flat(torch.autograd.grad(loss, own, retain_graph=True)) for loss in losses])
+        mean = (p.detach()[:, None] * each).sum(0)
+        return mean, float((p.detach() * (each - mean).square().sum(1)).sum())
+
+    mean, variance = estimate(trace)
+    before, noisier = estimate(trace._replace(hears=None))  # as if every site heard every draw before it
+    torch.testing.assert_close(mean, exact, rtol=1e-9, atol=1e-12)
+    torch.testing.assert_close(before, exact, rtol=1e-9, atol=1e-12)
+    assert variance < 0.2 * noisier
+
+
+def flat(tensors: tuple[Tensor, ...]) -> Tensor:
+    return torch.cat([t.flatten() for t in tensors]).detach()
+
+
+# -- labels and their names ------------------------------------------------------------------------------------------
 
 
 def test_codes_are_named_after_their_labels() -> None:

@@ -18,6 +18,7 @@ from torch import nn
 import sparsevae as sv
 from reproductions import sdlgm_counting
 from sparsevae import cli
+from sparsevae.counts import Counts
 from sparsevae.draw import Draw, PerRow, row_keys
 from sparsevae.models.sdlgm_counter import Strips
 from sparsevae.objectives import nll
@@ -100,14 +101,29 @@ def test_it_counts_digits_far_better_than_a_constant_does() -> None:
     assert found["mse"] < whole["mse"] < found["constant_mse"]
 
 
-def test_whole_counts_are_the_mode_and_within_the_cap() -> None:
-    est = make(cap=COLUMNS).fit(X, Y)
-    counts = est.predict_counts(X_TEST)
+@pytest.mark.parametrize("settings", [{"cap": COLUMNS}, {"columns": COLUMNS}], ids=["whole", "strips"])
+def test_whole_counts_are_the_code_and_within_the_cap(settings: dict[str, int]) -> None:
+    est = make(**settings).fit(X, Y)
+    counts, Z = est.predict_counts(X_TEST), est.transform(X_TEST)
     assert counts.dtype == np.int64
-    assert counts.sum(1).max() <= COLUMNS
-    assert np.array_equal(est.transform(X_TEST).toarray(), counts)
-    strips = make(columns=COLUMNS).fit(X, Y).predict_counts(X_TEST)
-    assert strips.sum(1).max() <= COLUMNS
+    assert 0 < counts.sum(1).max() <= COLUMNS
+    assert Z.format == "csr"
+    assert np.array_equal(Z.toarray(), counts)
+
+
+def test_with_strips_whole_counts_are_of_what_each_strip_most_likely_shows() -> None:
+    """The average strip alone would count otherwise: three strips that show three things are the same to it as three
+    that are each torn between all of them.
+    """
+    est = make(columns=COLUMNS).fit(X, Y)
+    x = est.scaling_(torch.tensor(X_TEST, dtype=torch.float32))
+    with torch.no_grad():
+        shown, q = est.model_.encoder.categories(x).argmax(-1).numpy(), est.model_.encode(x)
+    wanted = np.stack([np.bincount(row, minlength=11)[:10] for row in shown])
+    assert np.array_equal(est.predict_counts(X_TEST), wanted)
+    average = Counts(q.gate, q.features, q.cap)
+    np.testing.assert_allclose(average.mean, q.mean)
+    assert not np.array_equal(average.mode, wanted)
 
 
 def test_the_cap_is_the_largest_total_or_the_number_of_strips() -> None:

@@ -197,7 +197,7 @@ class Largest(TorchDispatchMode):
 
 
 def test_at_most_a_chunk_of_logits_exists_forward_and_backward() -> None:
-    B, T, V, H, chunk = 8, 16, 300, 4, 10  # a chunk of logits is larger than any state or weight, all are 13 times that
+    B, T, V, H, chunk = 8, 16, 304, 4, 10  # a chunk of logits is larger than any state or weight, all are 13 times that
     hidden, weight, bias = (t.requires_grad_() for t in normals(0, (B, T, H), (V, H), (V,)))
     tokens = torch.full((B, T), 7)
     tokens[:, -1] = EOS

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import warnings
 from typing import Any
 
 import numpy as np
@@ -11,6 +10,7 @@ import pandas as pd
 import pytest
 import scipy.sparse as sp
 import torch
+from conftest import quiet
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.decomposition import PCA
@@ -20,17 +20,6 @@ from sparsevae import plots
 from sparsevae.traversals import VALUES, activation_matrix, class_shares, edits, interpolate, traverse, walk
 
 QUICK = sv.Training(steps=60, batch_size=32, learning_rate=1e-2, verbose=0)
-
-
-def quiet(est: Any, X: Any) -> Any:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", sv.SparsityWarning)
-        return est.fit(X)
-
-
-@pytest.fixture(scope="module")
-def digits() -> Any:
-    return sv.data.load("digits")
 
 
 @pytest.fixture(scope="module")

@@ -177,9 +177,10 @@ def _numeric(path: Path, table: Any) -> tuple[np.ndarray, tuple[str, ...]]:
     ]
     if not columns:
         there = ", ".join(left_out) or "none"
-        raise ValueError(f"{path}: no numeric column; there are: {there}. Texts are read with text=Text(column=...).")
+        hint = "Texts are read with text=Text(column=...), or --text-column."
+        raise ValueError(f"{path}: no numeric column; there are: {there}. {hint}")
     if left_out:
-        hint = "; a model of texts is told their column with text=Text(column=...)"
+        hint = "; a model of texts is told their column with text=Text(column=...), or --text-column"
         warnings.warn(f"{path}: left out, not numbers: {', '.join(left_out)}{hint}", stacklevel=4)
     X = np.empty((table.num_rows, len(columns)), dtype=np.result_type(*columns.values()))
     for place, column in enumerate(columns.values()):

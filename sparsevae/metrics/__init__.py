@@ -40,7 +40,16 @@ from .multilabel import (
     micro_f1,
 )
 from .probe import linear_probe
-from .sparsity import ClassHoyer, active_units, aggregate_hoyer, average_hoyer, class_hoyer, hoyer
+from .sparsity import (
+    ClassHoyer,
+    CodeHoyer,
+    active_units,
+    aggregate_hoyer,
+    average_hoyer,
+    class_hoyer,
+    code_hoyer,
+    hoyer,
+)
 from .stability import Matching, match_units, seed_stability
 from .words import (
     at_equal,
@@ -58,6 +67,7 @@ __all__ = [
     "DCI",
     "BestMatch",
     "ClassHoyer",
+    "CodeHoyer",
     "Interval",
     "LabelTable",
     "Matching",
@@ -74,6 +84,7 @@ __all__ = [
     "class_hoyer",
     "class_word_divergence",
     "class_words",
+    "code_hoyer",
     "coherence",
     "contrast",
     "correlation_matrix",

@@ -25,7 +25,8 @@ import numpy.typing as npt
 
 from .arrays import Codes, Floats, Mask, floats, labels, matrix, spread
 
-__all__ = ["ClassHoyer", "active_units", "aggregate_hoyer", "average_hoyer", "class_hoyer", "hoyer"]
+__all__ = ["ClassHoyer", "CodeHoyer", "active_units", "aggregate_hoyer", "average_hoyer", "class_hoyer", "code_hoyer"]
+__all__ += ["hoyer"]
 
 
 def hoyer(v: Codes) -> Floats:
@@ -83,6 +84,24 @@ def aggregate_hoyer(Z: Codes, normalise: bool = True, absolute: bool = True) -> 
     """
     Z = matrix(Z, "Z")
     return _aggregate(_normalised(Z) if normalise else Z, absolute)
+
+
+class CodeHoyer(NamedTuple):
+    """Av.Hoyer; Agg.Hoyer of mean sizes; and Agg.Hoyer of signed means, as HSVAE's paper prints it."""
+
+    average: float
+    aggregate: float
+    printed: float
+
+
+def code_hoyer(Z: Codes) -> CodeHoyer:
+    """:func:`average_hoyer` and :func:`aggregate_hoyer`, in both forms, of one code, (n, d).
+
+    >>> code_hoyer([[2.0, 0.0], [0.0, 0.0]])
+    CodeHoyer(average=1.0, aggregate=1.0, printed=1.0)
+    """
+    Z = _normalised(matrix(Z, "Z"))
+    return CodeHoyer(float(hoyer(Z).mean()), _aggregate(Z, True), _aggregate(Z, False))
 
 
 class ClassHoyer(NamedTuple):

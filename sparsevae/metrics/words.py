@@ -43,14 +43,17 @@ def word_counts(tokens: npt.ArrayLike, vocabulary: int) -> csr_array[Any, tuple[
            [0, 1, 0],
            [0, 0, 0]])
     """
+    import torch
     from scipy.sparse import csr_array
+
+    from ..tokens import spoken
 
     ids, first = _numbers(tokens, "tokens", "(rows, width)"), max(PAD, EOS) + 1
     low, high = ids.min(initial=0), ids.max(initial=first)
     if not 0 <= low <= high < vocabulary:
         got = f"got tokens from {low} to {high}, vocabulary={vocabulary}: use len(Vocabulary)"
         raise ValueError(f"tokens must lie from 0 to vocabulary - 1, and a vocabulary has one word at least; {got}")
-    rows, at = np.nonzero(((ids == EOS).cumsum(1) == 0) & (ids != PAD))
+    rows, at = np.nonzero(spoken(torch.from_numpy(ids)).numpy() & (ids != EOS) & (ids != PAD))
     ones = np.ones(len(rows), np.int64)
     return csr_array((ones, (rows, ids[rows, at] - first)), shape=(len(ids), vocabulary - first))
 

@@ -127,7 +127,7 @@ class CodeClassifier(Classifies, LabelledCoder):
         # A likelihood of texts would come with weights for every word, which nothing here trains.
         parts = encoder, posterior, nn.Identity(), Likelihood(), self.prior()
         at = -self.n_labels_ if isinstance(self.input_, Texts) else n_features
-        return Discriminative(*parts, n_features, law, drawn=False, at=at)
+        return Discriminative(*parts, n_features, law, exact=True, at=at)
 
     # -- labels -------------------------------------------------------------------------------------------------
 

@@ -8,9 +8,9 @@ from typing import Annotated, Any, ClassVar
 import torch
 from torch import Tensor
 
-from sparsevae.draw import Draw
+from sparsevae.draw import Draw, blocks
 from sparsevae.estimator import Array
-from sparsevae.families import HierarchicalPosterior, wide
+from sparsevae.families import HierarchicalPosterior
 from sparsevae.model import LatentModel, Site, Trace
 from sparsevae.models.vsc import GatedCoder
 from sparsevae.parameters import check_number, check_weight, parameters
@@ -28,8 +28,8 @@ class Hierarchical(LatentModel):
     posterior: HierarchicalPosterior
     prior: BetaGates
 
-    def forward(self, x: Tensor, draw: Draw) -> Trace:
-        raw = wide(self.encoder(x))
+    def tell(self, x: Tensor, raw: Tensor, draw: Draw, copies: int = 1) -> Trace:
+        x, raw = blocks(x, copies), blocks(raw, copies)
         q_gamma, p_gamma = self.posterior.gates(raw), self.prior.gates()
         gamma = draw(q_gamma) if draw.hard else self.share(draw(q_gamma))
         q, p = self.posterior.given(raw, gamma), self.prior.given(gamma)

@@ -21,8 +21,8 @@ __all__ = ["MAT"]
 class Compared(LatentModel):
     """The usual story, and beside it a draw of the prior as large as the batch."""
 
-    def forward(self, x: Tensor, draw: Draw) -> Trace:
-        trace = super().forward(x, draw)
+    def tell(self, x: Tensor, raw: Tensor, draw: Draw, copies: int = 1) -> Trace:
+        trace = super().tell(x, raw, draw, copies)
         site = trace.latents["z"]
         reference = draw(self.prior.law(self.encode).expand(site.value.shape[:-1]))
         return trace._replace(latents={"z": site._replace(reference=reference)})

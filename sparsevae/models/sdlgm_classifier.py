@@ -191,7 +191,7 @@ class SDLGMClassifier(Classifies, LabelUnitCoder):
             priors[0] if alone else SideBySidePrior(priors),
             n_features,
             LABEL_LAWS[self.label_likelihood],
-            drawn=self._drawn(),
+            exact=self.label_likelihood != "relaxed",
         )
 
     # -- labels -------------------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, cast
 
 import numpy as np
 import scipy.sparse
@@ -15,7 +15,9 @@ from torch.distributions import Distribution
 
 from sparsevae.architectures import Sizes, image_of
 from sparsevae.counts import Counts
-from sparsevae.estimator import Array, _inference
+from sparsevae.distributions import divergence, pair
+from sparsevae.estimator import Array
+from sparsevae.families import CountsPosterior
 from sparsevae.labels import check_names, plain
 from sparsevae.model import LatentModel
 from sparsevae.models.sdlgm import SDLGM
@@ -26,12 +28,7 @@ __all__ = ["SDLGMCounter"]
 
 
 class Strips(nn.Module):
-    r"""The same net on each of C vertical strips of an image: raw numbers of the counts of all of them together.
-
-    Strip c shows thing k with probability :math:`p_{ck}`, or nothing. The count of k is a sum of independent zeros and
-    ones with mean :math:`\sum_c p_{ck}`; the counts together are Poisson-multinomial. Here they are described by the
-    multinomial of C draws from the average strip, :math:`\bar p_k = \frac1C \sum_c p_{ck}`, which has the same means.
-    """
+    """The same net on each of C vertical strips of an image: what each shows, (B, H W channels) -> (B, C (K + 1))."""
 
     def __init__(self, net: nn.Module, image: tuple[int, int, int], columns: int) -> None:
         super().__init__()
@@ -47,9 +44,53 @@ class Strips(nn.Module):
         return log_p
 
     def forward(self, x: Tensor) -> Tensor:
-        average = torch.logsumexp(self.categories(x), -2) - math.log(self.columns)
+        return self.categories(x).flatten(-2)
+
+
+class StripCounts(Counts):
+    r"""Counts of what C strips show. Strip c shows thing k with probability :math:`p_{ck}`, or nothing.
+
+    The count of k is a sum of independent zeros and ones with mean :math:`\sum_c p_{ck}`; the counts together are
+    Poisson-multinomial. Here they are described by the multinomial of C draws from the average strip,
+    :math:`\bar p_k = \frac1C \sum_c p_{ck}`, which has the same means. The code is made of what the average forgets: it
+    counts what each strip most likely shows.
+
+    Parameters
+    ----------
+    log_p : Tensor (..., C, K + 1)
+        log p_ck, with nothing in the last place.
+    draw : callable
+        As in `Counts`.
+    """
+
+    def __init__(self, log_p: Tensor, draw: nn.Module) -> None:
+        self.log_p = log_p
+        average = torch.logsumexp(log_p, -2) - math.log(log_p.shape[-2])
         features, off = average[..., :-1], average[..., -1:]
-        return torch.cat([features, torch.logsumexp(features, -1, keepdim=True) - off], -1)
+        super().__init__(torch.logsumexp(features, -1, keepdim=True) - off, features, log_p.shape[-2], draw)
+
+    @property
+    def mode(self) -> Tensor:
+        """How often each thing is what a strip most likely shows, (..., K)."""
+        things = torch.arange(self.event_shape[0], device=self.log_p.device)
+        seen = self.log_p.argmax(-1, keepdim=True)  # (..., C, 1); K is nothing
+        return (seen == things).sum(-2).to(self.log_p.dtype)
+
+
+@pair(StripCounts, Counts, per_unit=False)
+def _strips(q: StripCounts, p: Counts) -> Tensor:
+    """That of the multinomial, (..., B)."""
+    return divergence(Counts(q.gate, q.features, q.cap), p)
+
+
+class StripsPosterior(CountsPosterior):
+    """raw = log p_ck, strip after strip -> StripCounts; `size` strips, one thing in each at most."""
+
+    def width(self, n: int) -> int:
+        return self.size * super().width(n)
+
+    def forward(self, raw: Tensor) -> Distribution:
+        return StripCounts(raw.unflatten(-1, (self.size, -1)), self.draw)
 
 
 def _itself(q: Distribution, z: Tensor) -> Distribution:
@@ -66,7 +107,8 @@ class SDLGMCounter(RegressorMixin, LabelUnitCoder):
     SDLGM's law of a code is exactly multinomial (erratum 14), so the likelihood of counts y is exact too; the paper
     prints none. With `columns` the image is cut into so many vertical strips, one net looks at each, and what it sees
     is averaged: the strips' counts are Poisson-multinomial, the multinomial has their means. `predict` gives expected
-    counts, which make the least squared error, `predict_counts` whole ones.
+    counts, which make the least squared error, `predict_counts` whole ones: the code itself, which `transform` gives as
+    a CSR matrix.
 
     y is (n, K) of whole numbers, dense or CSR; rows of zeros are fine. A row of more than `cap` things in all has
     no probability, and is refused.
@@ -138,14 +180,15 @@ class SDLGMCounter(RegressorMixin, LabelUnitCoder):
 
     def _build(self, n_features: int, weights: torch.Generator) -> LatentModel:
         recipe, n = self._recipe(self.n_labels_, self.cap_), self.n_labels_
-        posterior = recipe.posterior()
+        posterior = cast(CountsPosterior, recipe.posterior())
         sizes = self._sizes(n_features, posterior.width(n), n, 0)
         if self.columns:
             encoder: nn.Module = self._strips(recipe, sizes, weights)
+            posterior = StripsPosterior(posterior.size, posterior.draw)
         else:
             encoder = recipe._network("encoder", self.encoder, sizes, weights)
         parts = encoder, posterior, nn.Identity(), self._likelihood(weights), recipe.prior()
-        return Discriminative(*parts, n_features, _itself, drawn=False)
+        return Discriminative(*parts, n_features, _itself, exact=True)
 
     def _strips(self, recipe: SDLGM, sizes: Sizes, weights: torch.Generator) -> Strips:
         height, width, channels = image_of(sizes)
@@ -193,16 +236,12 @@ class SDLGMCounter(RegressorMixin, LabelUnitCoder):
         """Expected counts, (n, K): L0 lambda pi."""
         return self._ask(X, lambda q: q.mean)
 
-    @_inference
     def predict_counts(self, X: Any) -> Array:
-        """Whole counts, (n, K): the likeliest; with `columns`, of what each strip most likely shows."""
-        if not isinstance(strips := self.model_.encoder, Strips):
-            return self._ask(X, lambda q: q.mode).astype(np.int64)
-        things, found = torch.arange(self.n_labels_, device=self._device()), []
-        for x, n in self._blocks(self._read(X, reset=False)):
-            seen = strips.categories(x)[:n].argmax(-1, keepdim=True)
-            found.append((seen == things).sum(-2).cpu().numpy())
-        return np.concatenate(found)
+        """Whole counts, (n, K): the likeliest; with `columns`, of what each strip most likely shows.
+
+        They are the code, so `transform(X)` holds the same numbers, in float32 and sparse.
+        """
+        return self._ask(X, lambda q: q.mode).astype(np.int64)
 
     def evaluate(self, X: Any, y: Any = None, *, caps: Sequence[int] = (), n_samples: int = 10) -> dict[str, Any]:
         """Mean squared error beside that of a constant prediction; how many counts, and whole rows, are right."""
