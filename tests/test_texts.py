@@ -683,7 +683,7 @@ def test_text_settings_are_nested_parameters() -> None:
 
 BAD_TEXT: dict[str, list[Any]] = {
     "tokenizer": ["spacy", None, 3],
-    "size": [1, 0, 2.5, "x", None, True],
+    "size": [1, 0, 2.5, "x", True],
     "min_count": [0, -1, 1.5, None],
     "max_length": [0, -1, 2.5, None, "x"],
     "column": [3, ["a"], b"a"],
