@@ -278,7 +278,7 @@ def _warn_about_sparsity(history: History, model: LatentModel) -> None:
     elif last["active_units"] < 0.05 * n:
         found = f"only {last['active_units']:g} of {n} units differ between rows: the code has nearly collapsed"
         remedies = ["kl_warmup=0.2", "more steps", more, *sharper, "data with scale='auto'"]
-    elif last["active_units"] == n and last["nonzeros"] > n / 2 and model.posterior.density:
+    elif last["active_units"] == n and last["nonzeros"] > 0.75 * n and model.posterior.density:
         # where a row has few units on, it is well that all rows together use each; without noise none is ever pruned
         found = f"all {n} units are active: the code may be too small to be sparse"
         remedies = ["a larger n_components", less]

@@ -35,7 +35,7 @@ from sparsevae.optimisers import Adam
 from sparsevae.priors import FixedSpikeSlab
 from sparsevae.rows import Host
 from sparsevae.step import Order, Run
-from sparsevae.training import fit, split
+from sparsevae.training import _warn_about_sparsity, fit, split
 
 quiet = pytest.mark.filterwarnings("ignore::sparsevae.training.SparsityWarning")
 pytestmark = quiet
@@ -522,6 +522,14 @@ def test_warnings_come_with_a_remedy() -> None:
         make(sv.VAE, training={"steps": 200}).fit(X)
     with pytest.warns(sv.SparsityWarning, match=r"every code is zero.*larger alpha"):
         make(alpha=1e-4, training={"steps": 200}).fit(X)
+
+
+def test_that_all_units_are_in_use_is_well_where_a_row_has_few_of_them_on() -> None:
+    model = make(training={"steps": 1}).fit(X).model_
+    row = {"step": 1, "active_units": 6.0}
+    _warn_about_sparsity(History([row | {"nonzeros": 2.5}]), model)  # warnings are errors here
+    with pytest.warns(sv.SparsityWarning, match="all 6 units are active"):
+        _warn_about_sparsity(History([row | {"nonzeros": 5.5}]), model)
 
 
 def test_a_warning_points_at_the_users_line() -> None:

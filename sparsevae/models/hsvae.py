@@ -94,13 +94,13 @@ class HSVAE(GatedCoder):
     # before its slab has learned to tell anything: a shut gate is free of noise.
     usual: ClassVar[Mapping[str, Mapping[str, float]]] = {
         "numbers": {"beta": 0.5, "kl_z": 1.0, "kl_gamma": 1.0},
-        "texts": {"beta": 1.0, "kl_z": 0.05, "kl_gamma": 0.03},
+        "texts": {"beta": 1.2, "kl_z": 0.05, "kl_gamma": 0.03},
     }
 
     alpha: Annotated[float, "Prior concentration of off: P(unit off) = alpha / (alpha + beta) in the mean."] = 1.5
     beta: Annotated[
         float | None,
-        "Prior concentration of on; alpha + beta says how firmly gates are held there. None: .5, for texts 1.",
+        "Prior concentration of on; alpha + beta says how firmly gates are held there. None: .5, for texts 1.2.",
     ] = None
     gate: Annotated[str, "How gradients pass the gates: sigmoid, or an estimator of `gradients`, as in `VSC`."] = (
         "straight-through-concrete"
