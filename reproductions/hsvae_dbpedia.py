@@ -68,9 +68,9 @@ def _texts(train: str | None) -> dict[str, tuple[Any, Any]]:
 
 
 def sparsity(est: Any, X: Any) -> dict[str, float]:
-    """Av.Hoyer and Agg.Hoyer (signed, as printed) of a draw, of slab means and of means times P(on)."""
+    """Av.Hoyer and Agg.Hoyer (signed, as printed) of a draw, of slab means and of (1 - gamma) times them."""
     found = {}
-    for name, Z in {"draws": est.draw_codes(X)[0], **est.posterior_means(X)}.items():
+    for name, Z in {"draws": est.draw_codes(X)[0], **est.posterior_means(X, seed=0)}.items():
         found[f"average_{name}"] = metrics.average_hoyer(Z)
         found[f"aggregate_{name}"] = metrics.aggregate_hoyer(Z, absolute=False)
     return found

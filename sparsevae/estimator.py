@@ -467,7 +467,7 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Recipe):
         check_number("n_samples", n_samples, "an integer above 0", lambda k: k > 0, whole=True)
         seed = mix(self._training().seed, 4)
         parts, (blocks, order) = [], self._grouped(X, int(n_samples))
-        at_once = 16 * self.input_.together(self._device())
+        at_once = 16 * self.input_.together(self._device(), draws=16)
         for x, n in blocks:
             problem = self.model_.likelihood.check(float(x.min()), float(x.max()))
             if problem:
