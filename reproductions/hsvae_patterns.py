@@ -16,6 +16,9 @@ probability, which is what a heat map shows, and that distance as a share of the
 Limits were set before the first run: distinct is at least .05 and .5, uniform less than .02 or less than .25.
 Smoothing draws word distributions together, the more so the fewer words there are; so their KL is also measured at
 40,000 words a class, of training texts.
+
+Of DBpedia's models also what they say: five test texts told again from their codes, texts from the prior, and the words
+of the units.
 """
 
 from __future__ import annotations
@@ -104,13 +107,28 @@ def train(
     report = est.evaluate(X_test)
     found = classes(est, X, y, X_test=X_test, y_test=y_test, seed=seed)
     kl, words = equal_words(est.input_.vocabulary, X, y)
+    said = {"said": sentences(est, X_test)} if data == "dbpedia" else {}
     return {
+        **said,
         **found.to_dict(),
         "class_names": [names[c] for c in found.classes],
         "train_rows": len(y),
         **{k: report[k] for k in ("nll", "kl", "active_units")},
         "equal_word_kl": kl.tolist(),
         "equal_words": words.tolist(),
+    }
+
+
+def sentences(est: sv.HSVAE, X: Any) -> dict[str, Any]:
+    """Five texts at random, told again from their codes in three ways; five from the prior; ten words a unit."""
+    texts = [X[i] for i in np.random.default_rng(0).choice(len(X), 5, replace=False)]
+    ways = {"greedy": {"how": "greedy"}, "beam": {"how": "beam"}, "drawn": {"how": "sample", "seed": 0}}
+    again = {name: est.reconstruct(texts, **how) for name, how in ways.items()}
+    words = sv.top_words(est, X, poles=True)
+    return {
+        "items": [{"text": text, **{name: told[i] for name, told in again.items()}} for i, text in enumerate(texts)],
+        "prior": est.sample(5, noise=True),
+        "words": words.to_dict(),
     }
 
 

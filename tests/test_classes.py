@@ -376,8 +376,12 @@ def test_figure_4_runs_from_texts_to_a_verdict_and_writes_no_text(
 ) -> None:
     X, y = sentences()
     number = (y == "office").astype(int)
-    data = (np.array(X, object), number, np.array(X[:40], object), number[:40], ("farm", "office"))
-    monkeypatch.setattr(patterns, "_texts", lambda data_set, rows: data)
+
+    def texts(data_set: str, rows: int | None) -> tuple[object, ...]:
+        own = np.array([f"{data_set} {text}" for text in X], object)
+        return own, number, own[:40], number[:40], ("farm", "office")
+
+    monkeypatch.setattr(patterns, "_texts", texts)
     monkeypatch.setattr(patterns, "_reading", lambda data_set, size: sv.Text(max_length=10, embedding=size))
     argv = ["hsvae_patterns", "--steps", "3", "--units", "4", "--hidden", "8", "--embedding", "4", "--device", "cpu"]
     monkeypatch.setattr("sys.argv", [*argv, "--out", str(tmp_path)])
@@ -389,8 +393,11 @@ def test_figure_4_runs_from_texts_to_a_verdict_and_writes_no_text(
     assert np.shape(report["runs"][0]["gates"]) == (2, 4)
     assert None not in report["verdict"].values()
     assert (tmp_path / "hsvae_patterns.png").stat().st_size > 10_000
-    written = "".join(p.read_text() for p in tmp_path.rglob("*.json"))
-    assert not any(text in written or text.lower() in written for text in X)
+    said = [r["said"] for r in report["runs"] if r["data"] == "dbpedia"]
+    assert all(len(s["items"]) == len(s["prior"]) == 5 and len(s["words"]["units"]) == 8 for s in said)
+    assert all(item["text"].startswith("dbpedia") for s in said for item in s["items"])
+    written = "".join(p.read_text() for p in tmp_path.rglob("*.json")).lower()
+    assert not any(f"yelp {text}".lower() in written for text in X)
 
 
 def test_the_verdict_follows_the_limits() -> None:
