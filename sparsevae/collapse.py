@@ -41,8 +41,8 @@ class _Degraded(LatentModel):
         self.register_buffer("frozen", frozen, persistent=False)
         self.register_buffer("noise", torch.zeros(len(frozen), device=frozen.device), persistent=False)
 
-    def _law(self, raw: Tensor, copies: int = 1) -> Distribution:
-        q = super()._law(raw, copies)
+    def law(self, raw: Tensor, copies: int = 1) -> Distribution:
+        q = super().law(raw, copies)
         base = q.base_dist if isinstance(q, Independent) else q
         if not isinstance(base, Normal):
             raise TypeError(
@@ -56,7 +56,7 @@ class _Degraded(LatentModel):
         return z, z + self.noise * draw.noise.normal(z)
 
     def tell(self, x: Tensor, raw: Tensor, draw: Draw, copies: int = 1) -> Trace:
-        x, q = blocks(x, copies), self._law(raw, copies)
+        x, q = blocks(x, copies), self.law(raw, copies)
         z, heard = self.hear(q, draw)
         return Trace({"z": Site(q, self.prior(x, self.encode), z)}, {"x": (self.decode(heard), x)}, draw.hard)
 

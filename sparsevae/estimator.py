@@ -191,9 +191,10 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Recipe):
     def _start(self, X: Any) -> None:
         """Settle what the data settle, and build the networks."""
         self.input_.start(self, X)
-        self.hidden_ = self._hidden()
-        self.training_ = settings = self.input_.settle(self._training(), X.shape[0])
-        self.check_run(settings.total_steps(X.shape[0]))
+        self.hidden_, self.usual_ = self._hidden(), dict(self.usual.get(self.input_.kind, {}))
+        n_rows = X.shape[0] - self._training().held_out(X.shape[0])
+        self.training_ = settings = self.input_.settle(self._training(), n_rows)
+        self.check_run(settings.total_steps(n_rows))
         rows = place(X, torch.device("cpu"), resident=False)
         self.fingerprint_ = fingerprint(rows)
         self.n_steps_ = self.n_rows_ = 0
@@ -297,9 +298,8 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Recipe):
         own = {k: str(getattr(self, k)) for k in ("encoder", "decoder")}
         return {
             "model": type(self).__name__,
-            **self._constructor(),
+            **{k: self.usual_.get(k) if v is None else v for k, v in self._constructor().items()},
             "hidden": list(self.hidden_),
-            "weights": self.weights(),
             **own,
             **settings,
             "data": self.fingerprint_,
@@ -682,6 +682,7 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Recipe):
             **of_input,
             "settled": {
                 "hidden": list(self.hidden_),
+                "usual": self.usual_,
                 **{k: encode(getattr(self.training_, k), f"training.{k}") for k in _LEFT_OPEN},
             },
             "data_fingerprint": self.fingerprint_,
@@ -705,6 +706,7 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Recipe):
         self.input_ = (Texts if "texts" in meta else Arrays).restored(meta)
         settled = dict(meta.get("settled", {}))
         self.hidden_ = tuple(settled.pop("hidden", self._hidden()))
+        self.usual_ = settled.pop("usual", dict(self.usual.get(self.input_.kind, {})))
         known = Training(**(self._training().get_params(deep=False) | settled))
         self.training_ = self.input_.settle(known, self.n_rows_)
         self.model_ = self._build(self.input_.width, torch.Generator()).eval()

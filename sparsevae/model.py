@@ -75,6 +75,11 @@ class LatentModel(nn.Module):
                 f"{cls.__name__} overrides `forward`, which bounds do not call: put its story into "
                 "tell(x, raw, draw, copies=1), where raw is what `read` made of x."
             )
+        if cls.encode is not LatentModel.encode and cls.tell is LatentModel.tell:
+            raise TypeError(
+                f"{cls.__name__} overrides `encode`, which its story does not call: say what q(z|x) is in "
+                "law(raw, copies=1), where raw is what `read` made of x."
+            )
 
     def read(self, x: Tensor) -> Tensor:
         """What the encoder says of x, (*members, B, width): the raw numbers of a posterior."""
@@ -82,9 +87,9 @@ class LatentModel(nn.Module):
 
     def encode(self, x: Tensor) -> Distribution:
         """q(z|x)."""
-        return self._law(self.read(x))
+        return self.law(self.read(x))
 
-    def _law(self, raw: Tensor, copies: int = 1) -> Distribution:
+    def law(self, raw: Tensor, copies: int = 1) -> Distribution:
         """q(z|x) from what was read, of `copies` copies of every row."""
         return self.posterior.copies(raw, copies)
 
@@ -97,6 +102,6 @@ class LatentModel(nn.Module):
 
     def tell(self, x: Tensor, raw: Tensor, draw: Draw, copies: int = 1) -> Trace:
         """The story of `copies` copies of every row, in blocks (copies, B), from what `read` made of x."""
-        x, q = blocks(x, copies), self._law(raw, copies)
+        x, q = blocks(x, copies), self.law(raw, copies)
         z = draw(q)
         return Trace({"z": Site(q, self.prior(x, self.encode), z)}, {"x": (self.decode(z), x)}, draw.hard)

@@ -16,7 +16,6 @@ from torch import nn
 from sparsevae import families
 from sparsevae import scaling as scalings
 from sparsevae.architectures import NETWORKS
-from sparsevae.inputs import Arrays
 from sparsevae.model import LatentModel
 from sparsevae.objectives import Objective, free_bits, kl, nll
 from sparsevae.parameters import check_choice, check_number, check_sizes, documented, encode, parameters
@@ -76,9 +75,9 @@ class Recipe(BaseEstimator):
         return {"kl_z": 1.0}
 
     def _value(self, name: str) -> float:
-        """A constructor argument, or what `usual` has for it where it is None; before fit that for numbers."""
-        own, kind = getattr(self, name), getattr(self, "input_", Arrays).kind
-        return float(self.usual[kind][name] if own is None else own)
+        """A constructor argument, or what None means: `usual_` of the fitted model; before fit that for numbers."""
+        own = getattr(self, name)
+        return float(getattr(self, "usual_", self.usual["numbers"])[name] if own is None else own)
 
     def refuse_free_bits(self) -> None:
         """For recipes whose terms are not a KL a unit."""

@@ -105,6 +105,11 @@ def report(
         Where the page is.
     """
     check_coder("report", est)
+    if est.model_.labelled:
+        raise TypeError(
+            f"report shows codes and what is told from them, and {type(est).__name__} predicts labels: "
+            "use its evaluate(X, y)."
+        )
     if isinstance(est.input_, Texts):
         from sparsevae.text_report import text_page
 

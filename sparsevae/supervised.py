@@ -115,7 +115,7 @@ class Discriminative(LatentModel):
 
     def encode(self, x: Tensor) -> Distribution:
         """q(z|x); targets may stand beside x, or not."""
-        return self._law(super().read(x[..., : self.n_features]))
+        return self.law(super().read(x[..., : self.n_features]))
 
     def decode(self, z: Tensor) -> Distribution:
         raise ValueError(_NO_X)
@@ -124,7 +124,7 @@ class Discriminative(LatentModel):
         x, y = self.split(blocks(rows, copies))
         if not y.shape[-1]:
             raise ValueError(_NO_X)
-        q = self._law(raw, copies)
+        q = self.law(raw, copies)
         z = q.mean if self.exact else draw(q)
         hard = draw.hard and not self.exact
         return Trace({"z": Site(q, self.prior(x, self.encode), z)}, {"y": (self.targets(q, z), y)}, hard)
@@ -142,7 +142,7 @@ class Generative(Discriminative):
 
     def tell(self, rows: Tensor, raw: Tensor, draw: Draw, copies: int = 1) -> Trace:
         x, y = self.split(blocks(rows, copies))
-        q, p = self._law(raw, copies), self.prior(x, self.encode)
+        q, p = self.law(raw, copies), self.prior(x, self.encode)
         sites = [Site(a, b, draw(a)) for a, b in zip(_parts(q), _parts(p), strict=True)]
         observed = {"y": (self.targets(sites[0].q, sites[0].value), y)} if y.shape[-1] else {}
         observed["x"] = self.decode(torch.cat([s.value for s in sites], -1)), x

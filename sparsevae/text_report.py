@@ -138,6 +138,7 @@ def _items(n: int, labels: Array | None) -> list[int]:
     """At most so many texts, evenly from first to last; with labels, texts of as many labels as there is room for."""
     if labels is None:
         return [int(i) for i in np.unique(np.linspace(0, n - 1, ITEMS).round())]
+    labels = labels.astype(str)  # labels of several types have no order
     values = np.unique(labels)
     values = values[np.linspace(0, len(values) - 1, min(ITEMS, len(values))).round().astype(int)]
     return [int(i) for value in values for i in np.flatnonzero(labels == value)[: ITEMS // len(values)]]

@@ -10,6 +10,7 @@ import scipy.special
 import scipy.stats
 import torch
 from torch import Tensor, nn
+from torch.distributions import Distribution
 
 import sparsevae as sv
 from sparsevae.bounds import SPREAD, Bounds, bounds, log_weights
@@ -409,3 +410,12 @@ def test_beta_weighs_training_and_never_a_bound() -> None:
     np.testing.assert_array_equal(
         beta.importance_bound(X, n_samples=5).bound, vae.importance_bound(X, n_samples=5).bound
     )
+
+
+def test_a_posterior_in_encode_alone_is_refused() -> None:
+    """The story, and so training and bounds, would have another one than the codes."""
+    with pytest.raises(TypeError, match=r"Other overrides `encode`.*law\(raw, copies=1\)"):
+
+        class Other(LatentModel):
+            def encode(self, x: Tensor) -> Distribution:
+                return super().encode(x)

@@ -88,6 +88,9 @@ def test_a_ramp_longer_than_the_run_is_refused() -> None:
         make(sv.CapacityVAE, ramp=9).fit(X)
     with pytest.raises(ValueError, match=r"the run's 10000 steps"):
         sv.CapacityVAE(ramp=20_000).fit(X)
+    half = sv.Training(epochs=2, batch_size=len(X) // 4, validation_fraction=0.5, verbose=0)  # 4 steps, not 8
+    with pytest.raises(ValueError, match=r"the run's 4 steps.*got 6"):
+        sv.CapacityVAE(ramp=6, training=half).fit(X)
     with pytest.raises(ValueError, match=r"the run's 1000 steps"):
         sv.CapacityVAE(ramp=5000).fit(["a text", "another one"])
     make(sv.CapacityVAE, ramp=8).fit(X)

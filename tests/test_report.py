@@ -324,3 +324,11 @@ def test_the_demo_is_sparse_good_and_the_same_twice(tmp_path: Path, digits: Any)
     numbers = sv.load(tmp_path / "a" / "model").evaluate(digits.X_test)
     assert numbers["nonzeros_mode"] < 5
     assert numbers["mse"] < 0.25 * digits.X_test.var(0).mean()
+
+
+def test_models_that_predict_labels_are_refused_by_name(tmp_path: Path) -> None:
+    texts, y = ["a cow", "a clerk"] * 8, [0, 1] * 8
+    text, training = sv.Text(max_length=4, embedding=4), sv.Training(steps=2, verbose=0)
+    est = sv.CodeClassifier(2, hidden=(4,), text=text, training=training).fit(texts, y)
+    with pytest.raises(TypeError, match=r"CodeClassifier predicts labels: use its evaluate\(X, y\)"):
+        report.report(est, texts, tmp_path / "page.html")

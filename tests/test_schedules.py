@@ -107,7 +107,7 @@ def test_cycles_repeat(cycles: int, length: int, step: int) -> None:
 @pytest.mark.parametrize("decay", _DECAYS)
 def test_learning_rates_begin_where_they_should(decay: str) -> None:
     training = Training(learning_rate=3e-4, decay=decay, decay_at=0.25, decay_factor=0.5)
-    rate: Schedule = _DECAYS[decay](training)
+    rate: Schedule = training.rates()
     assert rate(0, 1000) == pytest.approx(3e-4, rel=1e-12)
     assert rate(1000, 1000) == {"constant": 3e-4, "cosine": 0.0, "step": 1.5e-4}[decay]
 

@@ -20,7 +20,7 @@ from reproductions import sdlgm_counting
 from sparsevae import cli
 from sparsevae.counts import Counts
 from sparsevae.draw import Draw, PerRow, row_keys
-from sparsevae.models.sdlgm_counter import Strips
+from sparsevae.models.sdlgm_counter import StripCounts, Strips
 from sparsevae.objectives import nll
 from sparsevae.parameters import documented
 
@@ -255,3 +255,11 @@ def test_the_reproduction_sets_the_best_counter_beside_the_forest() -> None:
     assert found["1/2"] == {"bar": 0.05, "measured": 0.02, "by": "columns, conv", "forest": 0.16, "met": True}
     lines[0]["mse"] = lines[1]["mse"] = 0.06
     assert not sdlgm_counting.verdict(lines)["1/2"]["met"]
+
+
+def test_a_cap_keeps_what_the_code_counts_not_what_the_average_strip_shows() -> None:
+    """Thing 1 is likelier on average (.45 a strip) than thing 0 (.22), but no strip shows it most likely."""
+    log_p = torch.tensor([[0.5, 0.45, 0.05], [0.08, 0.45, 0.47], [0.08, 0.45, 0.47]]).log()
+    q = StripCounts(log_p, nn.Identity())
+    assert q.mode.tolist() == [1.0, 0.0]
+    assert make(columns=COLUMNS)._code(q, 1).tolist() == [1.0, 0.0]

@@ -1102,3 +1102,36 @@ def test_sentences_get_a_sparse_and_useful_code_by_defaults_alone() -> None:
     Z = est.transform(texts)
     assert 1 <= Z.count_nonzero(axis=1).mean() <= 40
     assert LogisticRegression(max_iter=500).fit(Z[:1500], topics[:1500]).score(Z[1500:], topics[1500:]) > 0.95
+
+
+# -- what was left open ----------------------------------------------------------------------------------------------
+
+
+def test_a_saved_model_keeps_what_none_meant_when_it_was_fitted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", sv.SparsityWarning)
+        est = make(sv.HSVAE).fit(X)
+    est.save(tmp_path / "model")
+    later = {"texts": {"beta": 9.0, "kl_z": 0.5, "kl_gamma": 0.5}, "numbers": {"beta": 1, "kl_z": 1, "kl_gamma": 1}}
+    monkeypatch.setattr(sv.HSVAE, "usual", later)
+    found = sv.load(tmp_path / "model")
+    assert found.weights() == est.weights() == {"kl_gamma": 0.03, "kl_z": 0.05}
+    assert np.array_equal(found.score_samples(X[:9]), est.score_samples(X[:9]))
+
+
+def test_a_run_is_the_same_whether_an_argument_was_left_open_or_has_that_value() -> None:
+    runs = []
+    for own in ({}, {"kl_z": 0.05, "kl_gamma": 0.03, "beta": sv.HSVAE.usual["texts"]["beta"]}):
+        est = make(sv.HSVAE, **own)
+        est._start(est._read(X, reset=True))
+        runs.append(est._signature())
+    assert runs[0] == runs[1]
+
+
+def test_six_passes_are_counted_over_the_texts_that_train() -> None:
+    some = [f"{text} {k}" for k, text in enumerate(X * 30)]
+    est = sv.VAE(2, hidden=(4,), training=sv.Training(validation_fraction=0.5, verbose=0))
+    est._start(est._read(some, reset=True))
+    assert est.training_.steps == max(1000, math.ceil(6 * len(some) / 2 / 32))

@@ -28,7 +28,7 @@ class PseudoVSC(VSC):
     .. math:: \mathcal L = -E_{q} \log p(x|z) + \sum_u w_u(x) KL(q(z|x) \,\|\, q(z|x_u))
        + KL(w(x) \,\|\, \rho) + J\, KL_B(\bar\gamma_u; \alpha)
 
-    The last term keeps the pseudo-inputs' codes sparse. Training starts with gates alone: the slab warm-up (the
+    The last term keeps the pseudo-inputs' codes sparse. Training may start with gates alone: the slab warm-up (the
     papers' lambda) feeds noise N(0, 1) through the gates until `slab_warmup[0]`, and the slabs grow in until
     `slab_warmup[1]`. A short one ends in better bounds (`reproductions.pseudo_vsc`) than the authors', (.375, .4).
     Samples and bounds use the mixture of all pseudo-inputs (erratum 32). selection="softmax" is ours; "paper" (whose
