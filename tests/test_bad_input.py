@@ -272,7 +272,7 @@ BAD: dict[str, list[Any]] = {
     "text": ["x", 3, Text, {"size": 3}],
     "training": ["x", 3, sv.Training, [("steps", 3)]],
     "noise": ["x", None, 2, [], np.array([1, 2])],
-    "beta": [-1, "x", None, np.nan, np.inf],
+    "beta": [-1, "x", np.nan, np.inf],
     "capacity": [-1, "x", None, np.nan, np.inf, True],
     "ramp": [-1, 1.5, -0.1, "x", None, np.nan, True, 10**9],
     "gamma": [-1, "x", None, np.nan, np.inf],

@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar
 
 from sparsevae.estimator import SparseCoder
 from sparsevae.families import Family, GaussianPosterior, PointPosterior
-from sparsevae.parameters import check_flag, check_number, check_weight, parameters
+from sparsevae.parameters import check_flag, check_weight, parameters
 from sparsevae.priors import Prior, StandardNormal
 
 __all__ = ["VAE", "BetaVAE", "GaussianCoder"]
@@ -58,18 +58,11 @@ class VAE(GaussianCoder):
     (1438, 8)
     """
 
-    usual: ClassVar[Mapping[str, Mapping[str, float]]] = {"numbers": {"kl_z": 1.0}, "texts": {"kl_z": 0.1}}
-
     noise: Annotated[bool, "Whether codes are drawn; False: a plain autoencoder, penalised by z^2/2."] = True
-    kl_z: Annotated[float | None, "Weight of the KL in training; None: 1, for texts .1. Scores have 1."] = None
 
     def check(self) -> None:
         super().check()
         check_flag("noise", self.noise)
-        check_weight("kl_z", self.kl_z)
-
-    def weights(self) -> dict[str, float]:
-        return {"kl_z": self._value("kl_z")}
 
     def posterior(self) -> Family:
         return super().posterior() if self.noise else PointPosterior()
@@ -77,7 +70,7 @@ class VAE(GaussianCoder):
 
 @parameters
 class BetaVAE(VAE):
-    r"""VAE whose KL counts beta times: fewer, better separated units. Scores keep unit weights.
+    r"""VAE whose KL counts beta times: fewer, better separated units, or for texts more. Scores keep unit weights.
 
     .. math:: \mathcal L = -E_{q(z|x)} \log p(x|z) + \beta\, KL(q(z|x) \,\|\, \mathcal N(0, 1))
 
@@ -96,12 +89,13 @@ class BetaVAE(VAE):
     True
     """
 
-    beta: Annotated[float, "Weight of the KL in training."] = 4.0
-    kl_z: ClassVar[None] = None  # type: ignore[misc]  # it is called beta here
+    usual: ClassVar[Mapping[str, Mapping[str, float]]] = {"numbers": {"beta": 4.0}, "texts": {"beta": 0.1}}
+
+    beta: Annotated[float | None, "Weight of the KL in training; None: 4, for texts .1."] = None
 
     def check(self) -> None:
         super().check()
-        check_number("beta", self.beta, "a number, 0 or above", lambda b: b >= 0)
+        check_weight("beta", self.beta)
 
     def weights(self) -> dict[str, float]:
-        return {"kl_z": float(self.beta)}
+        return {"kl_z": self._value("beta")}
