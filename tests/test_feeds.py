@@ -66,7 +66,7 @@ class Story(LatentModel):
     """A sentence is read into z, and written again by one who hears z beside every word."""
 
     def tell(self, x: Tensor, raw: Tensor, draw: Draw, copies: int = 1) -> Trace:
-        x, q = blocks(x, copies), self._law(raw, copies)
+        x, q = blocks(x, copies), self.law(raw, copies)
         z = draw(q)
         written = self.likelihood(self.decoder(z, x))
         return Trace({"z": Site(q, self.prior(x, self.encode), z)}, {"x": (written, x)}, draw.hard)

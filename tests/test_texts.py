@@ -1042,12 +1042,21 @@ def test_what_is_left_open_is_settled_by_the_kind_of_data() -> None:
     assert settled["numbers"] == ((400,), 128, 2e-3, 1.5, 0.5, 1.0, 1.0)
 
 
-@pytest.mark.parametrize(("name", "weight"), [("VAE", 0.1), ("VSC", 0.05), ("HSVAE", 0.05), ("MAT", 0.1)])
-def test_of_texts_a_code_is_cheap_unless_told_otherwise(name: str, weight: float) -> None:
-    own = "kl_weight" if name == "MAT" else "kl_z"
+@pytest.mark.parametrize(
+    ("name", "argument", "weight", "of_numbers"),
+    [
+        ("BetaVAE", "beta", 0.1, 4.0),
+        ("VSC", "kl_z", 0.05, 1.0),
+        ("HSVAE", "kl_z", 0.05, 1.0),
+        ("MAT", "kl_weight", 0.1, 1.0),
+    ],
+)
+def test_of_texts_a_code_is_cheap_unless_told_otherwise(
+    name: str, argument: str, weight: float, of_numbers: float
+) -> None:
     assert make(known()[name]).fit(X).weights()["kl_z"] == weight
-    assert make(known()[name], **{own: 0.7}).fit(X).weights()["kl_z"] == 0.7
-    assert known()[name]().weights()["kl_z"] == 1.0  # of numbers
+    assert make(known()[name], **{argument: 0.7}).fit(X).weights()["kl_z"] == 0.7
+    assert known()[name]().weights()["kl_z"] == of_numbers
 
 
 def test_a_given_value_is_taken_for_texts_too() -> None:
