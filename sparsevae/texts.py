@@ -320,7 +320,7 @@ def _steps(most: int) -> tuple[int, ...]:
 def _check_settings(est: SparseCoder) -> None:
     """Refuse constructor arguments that have no meaning for texts."""
     if "text" not in est.get_params(deep=False):
-        raise ValueError(f"{type(est).__name__} needs rows of numbers, and X holds texts. VAE and VSC take texts.")
+        raise ValueError(f"{type(est).__name__} needs rows of numbers, and X holds texts. HSVAE takes texts.")
     legal: dict[str, tuple[Any, ...]] = {
         "network": ("auto", "gru"),
         "likelihood": ("auto",),
@@ -328,9 +328,10 @@ def _check_settings(est: SparseCoder) -> None:
         "image_shape": (None,),
         "encoder": (None,),
         "decoder": (None,),
+        "shared_layers": (0,),  # of models that have it: a GRU shares all it has
     }
     for key, values in legal.items():
-        if (value := getattr(est, key)) not in values:
+        if (value := getattr(est, key, values[0])) not in values:
             raise ValueError(f"for texts {key} must be {' or '.join(map(repr, values))}, got {value!r}.")
     if est._training().binarise:
         raise ValueError("training.binarise is for pixels, and X holds texts: leave it False.")

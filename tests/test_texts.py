@@ -198,6 +198,7 @@ def test_auto_is_a_gru_for_texts_and_dense_for_numbers() -> None:
         ({"hidden": (8, 8)}, r"for texts hidden must be one size.*got \(8, 8\)"),
         ({"hidden": ()}, "for texts hidden must be one size"),
         ({"training": {"binarise": True}}, r"training\.binarise is for pixels"),
+        ({"cls": sv.SDLGM, "shared_layers": 1}, "for texts shared_layers must be 0, got 1"),
     ],
 )
 def test_settings_that_texts_have_no_use_for_are_refused(settings: dict[str, Any], message: str) -> None:
