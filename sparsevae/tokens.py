@@ -82,8 +82,9 @@ def _aligned(weight: Tensor, bias: Tensor, dtype: torch.dtype) -> tuple[Tensor, 
 class _TokenLogProb(torch.autograd.Function):
     r"""log softmax(W h + b)_t of N positions, never with more than `chunk` x V logits in memory.
 
-    The backward pass makes the logits again, and from them p = softmax(W h + b). With g the gradient of the result and
-    e_t the token that was said, the gradients are
+    The backward pass needs the logits again, and from them p = softmax(W h + b): where all positions fit into one chunk
+    they are kept, else they are made once more. With g the gradient of the result and e_t the token that was said, the
+    gradients are
 
     .. math:: \partial h = g\,W^\top (e_t - p), \qquad
         (\partial W, \partial b) = \sum_n (e_t - p)_n\,(g_n h_n^\top, g_n)
@@ -103,16 +104,17 @@ class _TokenLogProb(torch.autograd.Function):
         W, b = _aligned(weight, bias, dtype)
         wide, found = torch.promote_types(dtype, torch.float32), []
         for h, t in zip(hidden.split(chunk), tokens.split(chunk), strict=True):
-            log_p = log_softmax(linear(h.to(dtype), W, b), -1, dtype=wide)  # (chunk, V)
-            found.append(log_p.gather(-1, t.unsqueeze(-1)).squeeze(-1))
-        ctx.save_for_backward(hidden, weight, bias, tokens)
+            logits = linear(h.to(dtype), W, b)  # (chunk, V)
+            found.append(log_softmax(logits, -1, dtype=wide).gather(-1, t.unsqueeze(-1)).squeeze(-1))
+        kept = [logits] if len(found) == 1 else []
+        ctx.save_for_backward(hidden, weight, bias, tokens, *kept)
         ctx.chunk, ctx.dtype = chunk, dtype
         return torch.cat(found)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        hidden, weight, bias, tokens = ctx.saved_tensors
+        hidden, weight, bias, tokens, *kept = ctx.saved_tensors
         (V, H), dtype = weight.shape, ctx.dtype
         by_hidden, total = [], weight.new_zeros(_up(V), _up(H + 1))  # of W, then of b, then nothing
         chunks = zip(*(a.split(ctx.chunk) for a in (hidden, tokens, grad)), strict=True)
@@ -120,7 +122,7 @@ class _TokenLogProb(torch.autograd.Function):
             W, b = _aligned(weight, bias, dtype)
             for h, t, g in chunks:
                 own, g = t.unsqueeze(-1), g.unsqueeze(-1)
-                p = softmax(linear(h.to(dtype), W, b), -1)  # (chunk, V)
+                p = softmax(kept[0] if kept else linear(h.to(dtype), W, b), -1)  # (chunk, V)
                 wrong = p.scatter(-1, own, p.gather(-1, own) - 1)  # p - e_t
                 rows = pad(torch.cat([g * h, g.to(h.dtype)], -1), (0, _up(H + 1) - H - 1))
                 total = total - (wrong.mT @ rows.to(dtype)).to(total.dtype)

@@ -214,12 +214,14 @@ def test_at_most_a_chunk_of_logits_exists_forward_and_backward() -> None:
     assert passes == {"chunks": (chunk * V, chunk * V), "plain": (B * T * V, B * T * V)}
 
 
-def test_nothing_as_large_as_the_logits_is_kept_for_the_backward_pass() -> None:
+def test_logits_are_kept_for_the_backward_pass_where_one_chunk_holds_them_all_and_not_beyond() -> None:
     hidden, weight, bias = pieces()
-    kept: list[int] = []
-    with torch.autograd.graph.saved_tensors_hooks(lambda t: kept.append(t.numel()) or t, lambda t: t):
-        Tokens(hidden, weight, bias).log_prob(SENTENCES)
-    assert max(kept) == hidden.numel() < SENTENCES.numel() * len(weight)
+    for chunk, largest in ((SENTENCES.numel(), SENTENCES.numel() * -(-len(weight) // 8) * 8), (2, hidden.numel())):
+        kept: list[int] = []
+        with torch.autograd.graph.saved_tensors_hooks(lambda t, kept=kept: kept.append(t.numel()) or t, lambda t: t):
+            Tokens(hidden, weight, bias, chunk).log_prob(SENTENCES)
+        assert max(kept) == largest
+    assert hidden.numel() < SENTENCES.numel() * len(weight)
 
 
 # -- rounding --------------------------------------------------------------------------------------------------------
