@@ -270,6 +270,11 @@ def _pictures(est: SparseCoder, view: plots.View) -> Iterator[Picture]:
         "Left, each unit's share of rows, most used first; right, how many units the rows have on.",
         plots.usage(view),
     )
+    yield from training(est)
+
+
+def training(est: SparseCoder) -> Iterator[Picture]:
+    """The course of the run, where it is known."""
     if est.history_:
         yield picture(
             "Training",

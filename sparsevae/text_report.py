@@ -9,7 +9,7 @@ import numpy as np
 
 from sparsevae import plots
 from sparsevae.estimator import SparseCoder
-from sparsevae.report import CAPS, Number, Page, Picture, Table, of_code, of_score, picture, settings
+from sparsevae.report import CAPS, Number, Page, Picture, Table, of_code, of_score, picture, settings, training
 from sparsevae.texts import Texts, held
 from sparsevae.unit_words import TopWords, top_texts, top_words
 
@@ -126,12 +126,7 @@ def _sections(
         "Left, each unit's share of texts, most used first; right, how many units the texts have on.",
         plots.code_usage(codes),
     )
-    if est.history_:
-        yield picture(
-            "Training",
-            "The course of the run. The training objective (relaxed, weighted) is neither a bound nor the score.",
-            plots.training_curves(est),
-        )
+    yield from training(est)
 
 
 def _items(n: int, labels: Array | None) -> list[int]:

@@ -25,8 +25,16 @@ import numpy.typing as npt
 
 from .arrays import Codes, Floats, Mask, floats, labels, matrix, spread
 
-__all__ = ["ClassHoyer", "CodeHoyer", "active_units", "aggregate_hoyer", "average_hoyer", "class_hoyer", "code_hoyer"]
-__all__ += ["hoyer"]
+__all__ = [
+    "ClassHoyer",
+    "CodeHoyer",
+    "active_units",
+    "aggregate_hoyer",
+    "average_hoyer",
+    "class_hoyer",
+    "code_hoyer",
+    "hoyer",
+]
 
 
 def hoyer(v: Codes) -> Floats:
