@@ -41,6 +41,7 @@ CASES: dict[str, Callable[[], g.Estimator]] = {
     "straight-through": g.StraightThrough,
     "slope-annealed, s = 2": lambda: g.SlopeAnnealed(2.0),
     "score": g.Score,
+    "normalised-score": g.NormalisedScore,
     "rloo, K = 2": lambda: g.LeaveOneOut(2),
     "rloo, K = 4": lambda: g.LeaveOneOut(4),
     "disarm": g.Disarm,

@@ -28,7 +28,7 @@ from reproductions.stack import fit_together
 from sparsevae import metrics
 from sparsevae.data import smiley
 
-ALPHA = {"VSC": 0.1, "PseudoVSC": 0.03}  # P(on) of a unit, and of a pseudo-input's units in the mean
+ALPHA = {"VSC": 0.05, "PseudoVSC": 0.03}  # P(on) of a unit, and of a pseudo-input's units in the mean
 CLIP = {"PseudoVSC": 10.0}  # norm of a gradient; without it one run in nine of PseudoVSC goes astray, at J = 120
 SIZES = (20, 60, 120)
 BETAS = (2.0, 4.0, 8.0, 16.0)

@@ -126,7 +126,8 @@ class Choice(NamedTuple):
     """What a training draw chose: left by the draw on its posterior, found by the objective.
 
     `logits` (..., R, n[, C]) belong to R rows; `value`, of the same shape, is what the model went on with (a leaf where
-    the estimator asks for the cost's slope); `bits` what an antithetic pair is made of.
+    the estimator asks for the cost's slope); `bits` what an antithetic pair is made of; `roots` the law's own tensors,
+    made anew in every step, of which the logits are made.
     """
 
     estimator: Estimator
@@ -134,3 +135,4 @@ class Choice(NamedTuple):
     logits: Tensor
     value: Tensor
     bits: tuple[Tensor, ...] = ()
+    roots: tuple[Tensor, ...] = ()

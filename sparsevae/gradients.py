@@ -1,4 +1,4 @@
-r"""Gradients through discrete draws: nine ways to learn the logits of a bit or of one of several.
+r"""Gradients through discrete draws: ten ways to learn the logits of a bit or of one of several.
 
 The target is d/da E_{b ~ q_a} f(b). f is the cost of an item: the terms of the objective that depend on the draw, with
 their weights. An estimator says with which `value` the model goes on in training, and what `surrogate` to add to the
@@ -13,14 +13,16 @@ straight-through-concrete     hard                                     of the co
 straight-through              hard                                     of the mean p: f'(b) dp; biased
 slope-annealed                hard                                     of the mean at a steeper logit s a; biased
 score                         hard                                     (f - baseline) dlog q; unbiased
+normalised-score              hard                                     that of score, over the deviation of f
 rloo                          hard, K draws                            baseline: the other draws; unbiased
 disarm                        hard, an antithetic pair                 unbiased
 muprop                        hard                                     score with f's expansion at p; unbiased
 darn                          hard                                     f'((b+p)/2)(b-p) dlog q; exact for quadratics
 ============================= ======================================== ============================================
 
-None divides f by its deviation in the batch, as is often done: KLs that are known exactly are not part of f and would
-keep their size, so that division by 35 nats is a weight of 35 on the KL, and ends in a collapse.
+Dividing f by its deviation in the batch, as is often done, would be wrong here: KLs that are known exactly are not part
+of f and would keep their size, so that division by 35 nats is a weight of 35 on the KL, and ends in a collapse.
+"normalised-score" divides all that reaches the logits instead, the KL's gradient too.
 
 Some need the cost at several points of one item: those are rows, as several draws are, in blocks (points, B), and
 the first `draws` blocks are true draws of q. The cost of a row is taken to depend on the draws of that row alone: batch
@@ -47,6 +49,7 @@ __all__ = [
     "Estimator",
     "LeaveOneOut",
     "MuProp",
+    "NormalisedScore",
     "ScaledSigmoid",
     "Score",
     "SlopeAnnealed",
@@ -80,13 +83,16 @@ class Estimator(nn.Module):
         """From the cost of each row, (*members, R), what to add to the loss of an item, (*members, any)."""
         raise NotImplementedError
 
-    def choose(self, kind: Kind, logits: Tensor, u: Tensor) -> Choice:
-        """One training draw: logits (..., R, n[, C]), and as much uniform noise as the kind takes."""
+    def choose(self, kind: Kind, logits: Tensor, u: Tensor, roots: tuple[Tensor, ...] = ()) -> Choice:
+        """One training draw: logits (..., R, n[, C]), and as much uniform noise as the kind takes.
+
+        `roots` are the tensors that the law holds, from which a KL is computed too, where they are not the logits.
+        """
         if kind.name not in self.kinds:
             raise ValueError(
                 f"{type(self).__name__} is not defined for {kind.name}; it is for {', '.join(sorted(self.kinds))}."
             )
-        return Choice(self, kind, logits, self(kind, logits, u))
+        return Choice(self, kind, logits, self(kind, logits, u), roots=roots or (logits,))
 
     def split(self, rows: Tensor, after: int = 0) -> tuple[Tensor, ...]:
         """(..., R, *after) -> `points` tensors (..., R / points, *after), the same items in each."""
@@ -209,6 +215,23 @@ class Score(Estimator):
         return self.centred(cost.detach()) * choice.kind.log_prob(choice.logits, choice.value).sum(-1)
 
 
+class NormalisedScore(Score):
+    r"""Score with variance normalisation (Mnih and Gregor, 2014), for plain gradient descent with its one rate for all.
+
+    .. math:: \frac1{\max(1, s)} \left((f - \bar f)\, d\log q + d KL\right), \quad s^2 = \mathrm{Var} f
+
+    over the rows of the batch. All that reaches the logits is divided, so the encoder alone learns more slowly, and
+    what it learns does not change. The decoder, the prior and a slab's mean and width learn as before.
+    """
+
+    def surrogate(self, cost: Tensor, choice: Choice) -> Tensor:
+        deviation = cost.detach().std(-1, correction=0).clamp(min=1.0)  # (*members,)
+        for root in choice.roots:
+            if root.requires_grad:
+                root.register_hook(lambda g: g / per_member(deviation, g.dim() - deviation.dim()))
+        return super().surrogate(cost, choice)
+
+
 class LeaveOneOut(Score):
     """K draws of every item; the baseline of each is the mean cost of the others (RLOO). Unbiased, no setting."""
 
@@ -248,8 +271,8 @@ class Disarm(Estimator):
         u = self.split(u, after)[0]
         return (u > off).to(logits.dtype), (1 - u > off).to(logits.dtype)
 
-    def choose(self, kind: Kind, logits: Tensor, u: Tensor) -> Choice:
-        choice = super().choose(kind, logits, u)
+    def choose(self, kind: Kind, logits: Tensor, u: Tensor, roots: tuple[Tensor, ...] = ()) -> Choice:
+        choice = super().choose(kind, logits, u, roots)
         return choice._replace(bits=self._pair(kind, logits, u))
 
     def surrogate(self, cost: Tensor, choice: Choice) -> Tensor:
@@ -336,6 +359,7 @@ ESTIMATORS: dict[str, type[Estimator]] = {
     "straight-through": StraightThrough,
     "slope-annealed": SlopeAnnealed,
     "score": Score,
+    "normalised-score": NormalisedScore,
     "rloo": LeaveOneOut,
     "disarm": Disarm,
     "muprop": MuProp,

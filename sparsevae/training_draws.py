@@ -35,7 +35,7 @@ class CountsDraw(nn.Module):
         shape = (*law.batch_shape, law.cap, law.event_shape[0] + 1)
         logits = law.categories().unsqueeze(-2).expand(shape)
         u = noise.uniform(logits.new_empty((*law.batch_shape, shape[-2] * shape[-1]))).unflatten(-1, shape[-2:])
-        law.choice = self.estimator.choose(ONE_HOTS, logits, u)
+        law.choice = self.estimator.choose(ONE_HOTS, logits, u, (law.gate, law.features))
         return law.choice.value.sum(-2)[..., :-1]
 
 
@@ -47,7 +47,7 @@ class OneHotDraw(nn.Module):
         self.estimator = estimator
 
     def forward(self, law: OneHotCode, noise: Noise) -> Tensor:
-        law.choice = self.estimator.choose(ONE_HOTS, *law._asked(noise))
+        law.choice = self.estimator.choose(ONE_HOTS, *law._asked(noise), (law.logits,))
         return law.choice.value.flatten(-2)
 
 
@@ -97,10 +97,10 @@ class CappedDraw(nn.Module):
     def forward(self, law: Capped, noise: Noise) -> Tensor:
         logits = law.logits.expand(*law.batch_shape, -1)
         if law.free:
-            law.choice = self.estimator.choose(BITS, logits, noise.uniform(logits))
+            law.choice = self.estimator.choose(BITS, logits, noise.uniform(logits), (law.logits,))
         else:
             u = noise.uniform(logits.new_empty((*law.batch_shape, logits.shape[-1] + law.width)))
-            law.choice = self.estimator.choose(_CappedGates(law, logits), logits, u)
+            law.choice = self.estimator.choose(_CappedGates(law, logits), logits, u, (law.logits,))
         return law.choice.value
 
 

@@ -841,7 +841,56 @@ def test_an_estimator_refuses_kinds_that_it_is_not_defined_for() -> None:
         with pytest.raises(ValueError, match=f"{form.__name__} is not defined for strange; it is for bits"):
             form().choose(Strange(), a, u)  # type: ignore[arg-type]
     capped = {name for name, form in ESTIMATORS.items() if "capped" in form.kinds}
-    assert capped == {"straight-through-concrete", "straight-through", "slope-annealed", "score", "rloo"}
+    mean = {"straight-through-concrete", "straight-through", "slope-annealed"}
+    assert capped == {*mean, "score", "normalised-score", "rloo"}
+
+
+def first_gradient(cls: type[sv.SparseCoder], X: np.ndarray, **own: Any) -> dict[str, Tensor]:
+    """By which the first step moves each weight: from two rates, since w_r = w_0 - r g."""
+
+    def weights(rate: float) -> dict[str, Tensor]:
+        training = sv.Training(steps=1, batch_size=100, learning_rate=rate, optimizer="momentum", seed=0, verbose=0)
+        return dict(cls(6, hidden=(), training=training, **own).fit(X).model_.named_parameters())
+
+    near, far = weights(0.5), weights(1.0)
+    return {k: ((near[k] - far[k]) / 0.5).detach() for k in near}
+
+
+@pytest.mark.parametrize(
+    ("cls", "own"),
+    [
+        (sv.DiscreteVAE, {"learned_prior": True}),
+        (sv.DiscreteVAE, {"categories": 3, "learned_prior": True}),
+        (sv.SDLGM, {"cap": 2, "features": "counts"}),
+        (sv.SDLGM, {"cap": 2, "features": "distinct"}),
+    ],
+    ids=["bits", "one-hots", "counts", "distinct"],
+)
+def test_variance_normalisation_slows_the_encoder_alone_and_its_kl_with_it(cls: Any, own: dict[str, Any]) -> None:
+    """One number divides every gradient of the encoder, that of the exact KL too; decoder and prior keep theirs."""
+    X = sv.data.load("digits").X
+    plain, slowed = (first_gradient(cls, X, gradient=g, **own) for g in ("score", "normalised-score"))
+    ratios = {k: plain[k].norm() / slowed[k].norm() for k in plain if plain[k].norm() > 1e-3}
+    encoder = {k for k in ratios if k.startswith("encoder")}
+    deviation = torch.stack([ratios[k] for k in encoder]).mean()
+    assert deviation > 2  # of a digit's likelihood, in nats
+    assert 0 < len(encoder) < len(ratios)
+    for k in ratios:
+        wanted = plain[k] / deviation if k in encoder else plain[k]
+        assert torch.allclose(slowed[k], wanted, rtol=1e-3, atol=2e-4), k
+
+
+def test_variance_normalisation_leaves_the_slabs_of_vsc_alone() -> None:
+    """Only the gates' rows of the last layer learn more slowly: means and widths have a gradient of their own."""
+    X = sv.data.load("digits").X
+    own: dict[str, Any] = {"alpha": 0.3}
+    plain, slowed = (first_gradient(sv.VSC, X, gate=g, **own) for g in ("score", "normalised-score"))
+    (name,) = (k for k in plain if k.startswith("encoder") and k.endswith("bias") and len(plain[k].flatten()) == 18)
+    ratio = (plain[name] / slowed[name]).flatten()
+    even = (ratio - 1).abs() < 1e-2
+    assert int(even.sum()) == 12
+    assert float(ratio[~even].min()) > 2
+    assert torch.allclose(ratio[~even], ratio[~even].mean(), rtol=1e-2)
 
 
 @pytest.mark.parametrize("name", ["disarm", "muprop", "darn"])
