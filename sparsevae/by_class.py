@@ -259,7 +259,7 @@ def classes(
     if not hasattr(est, "draw_codes"):
         raise TypeError(f"classes compares draws of a code, and {type(est).__name__} has none: use VAE, VSC or HSVAE.")
     X = est._read(X, reset=False)
-    Z = est._draws(X, draws, seed)  # (draws, n, J)
+    Z = est._draws(X, int(draws), seed)  # (draws, n, J)
     if X_test is None:
         y, number = _checked(y, Z.shape[1], "y")
         learn, test = _halves(y, seed)
@@ -267,7 +267,7 @@ def classes(
     else:
         codes, y_learn = Z, labels(y, Z.shape[1], "y")
         X = est._read(X_test, reset=False)
-        Z = drawn = est._draws(X, draws, seed)
+        Z = drawn = est._draws(X, int(draws), seed)
         y, number = _checked(y_test, Z.shape[1], "y_test")
         y_drawn = y
     kinds = {"draws": Z, **{kind: mean[None] for kind, mean in est._means(X, seed).items()}}

@@ -373,18 +373,21 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Recipe):
         """Hard draws of q(z|x), n of every row: (n, rows, J), dense. A row's draws depend on (seed, row) alone."""
         check_number("n", n, "an integer above 0", lambda k: k > 0, whole=True)
         check_number("seed", seed, "an integer", lambda s: True, whole=True)
-        return self._draws(self._read(X, reset=False), n, seed)
+        return self._draws(self._read(X, reset=False), int(n), seed)
 
     @_inference
     def _draws(self, X: Any, n: int, seed: int) -> Array:
-        """`draw_codes` of rows that were read."""
-        (blocks, order), found = self._grouped(X), []
+        """`draw_codes` of rows that were read. A row is encoded once, and nothing but the draws is held of all rows."""
+        blocks, order = self._grouped(X)
+        places = np.arange(X.shape[0]) if order is None else order.argsort()  # of grouped rows in X
+        found = np.empty((n, X.shape[0], self._n_features_out), np.float32)
         for x, rows in blocks:
             keys, q = row_keys(x), self.model_.encode(x)
+            here, places = places[:rows], places[rows:]
             streams = keys + torch.arange(1, n + 1, device=x.device)[:, None] * SPREAD  # (n, B), one for every draw
-            draws = [Draw(PerRow(own, mix(seed, 10)), hard=True)(q)[:rows] for own in streams]
-            found.append(torch.stack(draws, 1).cpu().numpy())  # (rows, n, J)
-        return np.asarray(_put_back(np.concatenate(found), order)).swapaxes(0, 1)
+            for k, own in enumerate(streams):
+                found[k, here] = Draw(PerRow(own, mix(seed, 10)), hard=True)(q)[:rows].cpu().numpy()
+        return found
 
     def _ask(self, X: Any, question: Callable[[Distribution], Tensor]) -> Array:
         """A question to q(z|x), row by row; (n, ...)."""

@@ -759,7 +759,8 @@ def test_draws_of_a_row_depend_on_seed_and_row_alone_and_average_to_the_mean(cls
     rows = sv.data.load("digits").X[:40]
     est = cls(5, training=sv.Training(steps=30, verbose=0)).fit(rows)
     draws = est.draw_codes(rows, 400)
-    assert draws.shape == (400, 40, 5)
+    assert (draws.shape, draws.dtype) == ((400, 40, 5), np.float32)
+    assert np.array_equal(est.draw_codes(rows[::-1], 3), draws[:3, ::-1])
     assert np.array_equal(est.draw_codes(rows[7:8], 400)[:, 0], draws[:, 7])
     assert not np.array_equal(est.draw_codes(rows, 1, seed=1), draws[:1])
     means = est.posterior_means(rows)

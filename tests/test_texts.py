@@ -437,6 +437,14 @@ def test_a_score_of_any_number_of_draws_is_a_texts_own(n_samples: int, fitted: d
     assert est.score_samples(texts[5:6], n_samples=n_samples)[0] == scores[5]
 
 
+def test_the_draws_of_a_text_are_its_own(fitted: dict[str, Any]) -> None:
+    est, texts = fitted["VSC"], sorted(set(X))[:37]
+    draws = est.draw_codes(texts, 3, seed=1)
+    assert np.array_equal(est.draw_codes(texts[::-1], 3, seed=1), draws[:, ::-1])
+    assert np.array_equal(est.draw_codes(texts[5:6], 3, seed=1)[:, 0], draws[:, 5])
+    assert len(np.unique(draws.reshape(3 * 37, -1), axis=0)) > 37  # not one draw three times
+
+
 def test_the_longest_text_sets_the_widths_and_not_the_most_that_is_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ten words need 16 positions also where 300 are allowed: in training, validation, codes, scores and the audit."""
     seen: list[int] = []
