@@ -547,8 +547,9 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Recipe):
         mode, drawn, expected, n_rows = 0.0, 0.0, 0.0, X.shape[0]
         means, costs, nats, told = [], [], Counter[str](), list[list[Array]]()
         for x, n in self._grouped(X)[0]:
-            q = self.model_.encode(x)
-            trace = self.model_(x, Draw(PerRow(row_keys(x), mix(self._training().seed, 5)), hard=True))
+            raw = self.model_.read(x)
+            q, draw = self.model_.law(raw), Draw(PerRow(row_keys(x), mix(self._training().seed, 5)), hard=True)
+            trace = self.model_.tell(x, raw, draw)
             sites = _code_sites(trace)
             mode += float((q.mode != 0)[:n].sum())
             drawn += sum(float(_on(site)[:n].sum()) for site in sites)

@@ -769,6 +769,17 @@ def test_draws_of_a_row_depend_on_seed_and_row_alone_and_average_to_the_mean(cls
     assert set(means) == ({"slab", "gated"} if cls in (sv.VSC, sv.HSVAE) else {"slab"})
 
 
+@pytest.mark.parametrize("cls", [sv.VSC, sv.HSVAE, sv.VAE])
+def test_evaluation_reads_a_row_once_for_the_code_and_once_for_the_score(
+    cls: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    est, reads = make(cls).fit(table(300)), []
+    read = est.model_.read
+    monkeypatch.setattr(est.model_, "read", lambda x: (reads.append(len(x)), read(x))[1])
+    est.evaluate(table(300), caps=[1] if cls is sv.VSC else [])
+    assert reads == [512, 512]
+
+
 def test_a_fit_can_be_watched_and_watching_changes_nothing() -> None:
     rows = sv.data.load("digits").X
     seen: list[tuple[int, float]] = []
