@@ -91,18 +91,22 @@ def _gated(q: Distribution) -> bool:
     return hasattr(q, "p_on") and hasattr(q, "loc")
 
 
-def _means_of(qs: Sequence[Any]) -> list[Tensor]:
-    """Of the laws that make a code: slab means, and where there are gates P(on) times them too; (B, J) each."""
-    kinds = ("loc", "mean") if all(map(_gated, qs)) else ("mean",)
-    return [torch.cat([getattr(q, kind) for q in qs], -1) for kind in kinds]
+def _means_of(qs: Sequence[Any]) -> dict[str, Tensor]:
+    """Of the laws that make a code, (B, J) each: with gates `slab` means and P(on) times them, else the one `mean`."""
+    kinds = {"slab": "loc", "gated": "mean"} if all(map(_gated, qs)) else {"mean": "mean"}
+    return {name: torch.cat([getattr(q, kind) for q in qs], -1) for name, kind in kinds.items()}
 
 
-def _hoyer(told: Sequence[Sequence[Array]]) -> dict[str, dict[str, float]]:
-    """Hoyer's sparsity of draws, slab means and gated means, from blocks of rows."""
+def _joined(told: Sequence[Mapping[str, Tensor]], order: Array | None = None) -> dict[str, Array]:
+    """Kinds of codes, told of blocks of rows, each as one array, (rows, J)."""
+    return {kind: _put_back(np.concatenate([each[kind].numpy() for each in told]), order) for kind in told[0]}
+
+
+def _hoyer(codes: Mapping[str, Array]) -> dict[str, dict[str, float]]:
+    """Hoyer's sparsity of draws and means."""
     from sparsevae.metrics import code_hoyer
 
-    kinds = zip(("draws", "slab", "gated"), zip(*told, strict=True), strict=False)
-    return {kind: code_hoyer(np.concatenate(rows))._asdict() for kind, rows in kinds}
+    return {kind: code_hoyer(Z)._asdict() for kind, Z in codes.items()}
 
 
 @parameters
@@ -402,7 +406,8 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Recipe):
         return found
 
     def posterior_means(self, X: Any, *, seed: int | None = None) -> dict[str, Array]:
-        """Means of q(z|x), (rows, J) each: `slab`, of units that are on, and of gated units `gated`, P(on) times it.
+        """Means of q(z|x), (rows, J) each: of units with gates `slab`, when they are on, and `gated`, P(on) times it;
+        of other codes `mean`.
 
         HSVAE's P(on) = 1 - gamma is a latent variable itself: `gated` has its mean, or with a `seed` one draw of it a
         row, (1 - gamma) mu, which is what the paper's Hoyer is told of. Other models' are the same either way.
@@ -417,9 +422,8 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Recipe):
         (blocks, order), found = self._grouped(X), []
         for x, n in blocks:
             qs = [self.model_.encode(x)] if seed is None else [site.q for site in self._sites(x, mix(seed, 11))]
-            found.append([values[:n].cpu().numpy() for values in _means_of(qs)])
-        means = [_put_back(np.concatenate(values), order) for values in zip(*found, strict=True)]
-        return dict(zip(("slab", "gated"), means, strict=False))
+            found.append({kind: mean[:n].cpu() for kind, mean in _means_of(qs).items()})
+        return _joined(found, order)
 
     def _sites(self, x: Tensor, seed: int) -> list[Site]:
         """The latent variables that codes are made of, in one hard telling of rows x."""
@@ -535,7 +539,8 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Recipe):
 
         Of units with gates there is also `hoyer`, how sparse codes are by Hoyer's measure (two rows at least), as
         `metrics.code_hoyer` has it: of one draw a row, `draws`; of `slab` means mu; of `gated` means P(on) mu, of
-        HSVAE with one draw of P(on) = 1 - gamma. For texts it is told of dense codes too.
+        HSVAE with one draw of P(on) = 1 - gamma. For texts it is told of all codes, of those without gates by the
+        one `mean`.
 
         For texts there are instead of `mse`: `words` a text, the end counted; the share of `unknown` ones; `nll`, nats
         of a text given a draw of its code (the score's draws), and `nll_code`, given the code that `transform`
@@ -545,7 +550,7 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Recipe):
             check_number("a cap", cap, "an integer above 0", lambda k: k > 0, whole=True)
         X = self._read(X, reset=False)
         mode, drawn, expected, n_rows = 0.0, 0.0, 0.0, X.shape[0]
-        means, costs, nats, told = [], [], Counter[str](), list[list[Array]]()
+        means, costs, nats, told = [], [], Counter[str](), list[dict[str, Tensor]]()
         for x, n in self._grouped(X)[0]:
             raw = self.model_.read(x)
             q, draw = self.model_.law(raw), Draw(PerRow(row_keys(x), mix(self._training().seed, 5)), hard=True)
@@ -554,13 +559,13 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Recipe):
             mode += float((q.mode != 0)[:n].sum())
             drawn += sum(float(_on(site)[:n].sum()) for site in sites)
             if self._tells_hoyer(sites):
-                draws = torch.cat([site.value for site in sites], -1)
-                told.append([v[:n].cpu().numpy() for v in (draws, *_means_of([site.q for site in sites]))])
+                codes = {"draws": torch.cat([s.value for s in sites], -1), **_means_of([s.q for s in sites])}
+                told.append({kind: code[:n].cpu() for kind, code in codes.items()})
             expected += float(q.p_on[:n].sum()) if hasattr(q, "p_on") else float(n * self._n_features_out)
             nats.update({name: float(term[:n].double().sum()) / n_rows for name, term in kl(trace).items()})
             means.append(q.mean[:n])
-            codes = [self._code(q, most) for most in (None, *caps)]
-            costs.append(self.input_.costs(self.model_, x, codes)[:, :n].sum(1).cpu().numpy())
+            kept = [self._code(q, most) for most in (None, *caps)]
+            costs.append(self.input_.costs(self.model_, x, kept)[:, :n].sum(1).cpu().numpy())
         found = self._bounds(X, n_samples)
         score, nll = found.elbo.numpy(), float(found.nll.mean())
         return {
@@ -576,7 +581,7 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Recipe):
             "n_components": self._n_features_out,
             "kl": sum(nats.values()),
             **(nats if len(nats) > 1 else {}),
-            **({"hoyer": _hoyer(told)} if told and n_rows > 1 else {}),
+            **({"hoyer": _hoyer(_joined(told))} if told and n_rows > 1 else {}),
             **self.input_.verdict(np.sum(costs, axis=0), n_rows, float(score.mean()), nll, caps),
             **(self._three_numbers(X) if self.model_.posterior.discrete else {}),
         }
