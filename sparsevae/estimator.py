@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import functools
 import math
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Self, TypeVar, cast
@@ -20,15 +19,16 @@ from sklearn.utils.validation import check_array, check_is_fitted
 from torch import Tensor, nn
 from torch.distributions import Distribution
 
-from sparsevae import families, storage
+from sparsevae import evaluation, families, storage
 from sparsevae.architectures import NETWORKS, Sizes, chosen, image_of, with_head
 from sparsevae.bounds import SPREAD, Bounds, bounds
+from sparsevae.codes import code_sites, means_of
 from sparsevae.draw import Draw, Fresh, PerRow, mix, row_keys
 from sparsevae.gradients import points
 from sparsevae.history import History
 from sparsevae.inputs import Array, Arrays, Input
 from sparsevae.loading import below, revive
-from sparsevae.model import LatentModel, Site, Trace
+from sparsevae.model import LatentModel, Site
 from sparsevae.networks import initialise
 from sparsevae.objectives import kl, nll
 from sparsevae.parameters import check_number, encode, parameters
@@ -37,14 +37,13 @@ from sparsevae.recipe import Recipe
 from sparsevae.rows import Rows, fingerprint, place, to_csr
 from sparsevae.schedules import Constant, Schedule
 from sparsevae.settings import Training
-from sparsevae.step import ACTIVE_VARIANCE, BLOCK
+from sparsevae.step import BLOCK
 from sparsevae.texts import Texts, held, holds_texts
 from sparsevae.threads import inference
 from sparsevae.training import Watch, fit
 
 __all__ = ["Array", "ImportanceBound", "SparseCoder"]
 
-CODES = ("z", "free")  # the latent variables that a code is made of; others, such as HSVAE's gamma, govern them
 _LOST = (-math.inf, -math.inf, math.inf, 1.0, math.inf)  # ELBO, importance bound, its error, effective samples, nll
 _LEFT_OPEN = ("steps", "batch_size", "learning_rate")  # of training: the data settle them where the user does not
 F = TypeVar("F", bound=Callable[..., Any])
@@ -73,40 +72,6 @@ class ImportanceBound(NamedTuple):
 def _put_back(rows: Any, order: Array | None) -> Any:
     """Rows that were taken in groups, in the order of X."""
     return rows if order is None else rows[order]
-
-
-def _code_sites(trace: Trace) -> list[Site]:
-    """The latent variables that a code is made of."""
-    return [site for name, site in trace.latents.items() if name in CODES]
-
-
-def _on(site: Site) -> Tensor:
-    """Which units came out on, (B, J): as the draw chose where off units have a size of their own, else not zero."""
-    chosen: Tensor | None = getattr(site.q, "on", None)
-    return site.value != 0 if chosen is None else chosen
-
-
-def _gated(q: Distribution) -> bool:
-    """Whether units have a probability to be on, and a value for when they are."""
-    return hasattr(q, "p_on") and hasattr(q, "loc")
-
-
-def _means_of(qs: Sequence[Any]) -> dict[str, Tensor]:
-    """Of the laws that make a code, (B, J) each: with gates `slab` means and P(on) times them, else the one `mean`."""
-    kinds = {"slab": "loc", "gated": "mean"} if all(map(_gated, qs)) else {"mean": "mean"}
-    return {name: torch.cat([getattr(q, kind) for q in qs], -1) for name, kind in kinds.items()}
-
-
-def _joined(told: Sequence[Mapping[str, Tensor]], order: Array | None = None) -> dict[str, Array]:
-    """Kinds of codes, told of blocks of rows, each as one array, (rows, J)."""
-    return {kind: _put_back(np.concatenate([each[kind].numpy() for each in told]), order) for kind in told[0]}
-
-
-def _hoyer(codes: Mapping[str, Array]) -> dict[str, dict[str, float]]:
-    """Hoyer's sparsity of draws and means."""
-    from sparsevae.metrics import code_hoyer
-
-    return {kind: code_hoyer(Z)._asdict() for kind, Z in codes.items()}
 
 
 @parameters
@@ -422,12 +387,12 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Recipe):
         (blocks, order), found = self._grouped(X), []
         for x, n in blocks:
             qs = [self.model_.encode(x)] if seed is None else [site.q for site in self._sites(x, mix(seed, 11))]
-            found.append({kind: mean[:n].cpu() for kind, mean in _means_of(qs).items()})
-        return _joined(found, order)
+            found.append({kind: mean[:n].cpu().numpy() for kind, mean in means_of(qs).items()})
+        return {kind: _put_back(np.concatenate([each[kind] for each in found]), order) for kind in found[0]}
 
     def _sites(self, x: Tensor, seed: int) -> list[Site]:
         """The latent variables that codes are made of, in one hard telling of rows x."""
-        return _code_sites(self.model_(x, Draw(PerRow(row_keys(x), seed), hard=True)))
+        return code_sites(self.model_(x, Draw(PerRow(row_keys(x), seed), hard=True)))
 
     @_inference
     def inverse_transform(self, Z: Any) -> Any:
@@ -548,59 +513,7 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Recipe):
         """
         for cap in caps:
             check_number("a cap", cap, "an integer above 0", lambda k: k > 0, whole=True)
-        X = self._read(X, reset=False)
-        mode, drawn, expected, n_rows = 0.0, 0.0, 0.0, X.shape[0]
-        means, costs, nats, told = [], [], Counter[str](), list[dict[str, Tensor]]()
-        for x, n in self._grouped(X)[0]:
-            raw = self.model_.read(x)
-            q, draw = self.model_.law(raw), Draw(PerRow(row_keys(x), mix(self._training().seed, 5)), hard=True)
-            trace = self.model_.tell(x, raw, draw)
-            sites = _code_sites(trace)
-            mode += float((q.mode != 0)[:n].sum())
-            drawn += sum(float(_on(site)[:n].sum()) for site in sites)
-            if self._tells_hoyer(sites):
-                codes = {"draws": torch.cat([s.value for s in sites], -1), **_means_of([s.q for s in sites])}
-                told.append({kind: code[:n].cpu() for kind, code in codes.items()})
-            expected += float(q.p_on[:n].sum()) if hasattr(q, "p_on") else float(n * self._n_features_out)
-            nats.update({name: float(term[:n].double().sum()) / n_rows for name, term in kl(trace).items()})
-            means.append(q.mean[:n])
-            kept = [self._code(q, most) for most in (None, *caps)]
-            costs.append(self.input_.costs(self.model_, x, kept)[:, :n].sum(1).cpu().numpy())
-        found = self._bounds(X, n_samples)
-        score, nll = found.elbo.numpy(), float(found.nll.mean())
-        return {
-            "rows": n_rows,
-            "score": float(score.mean()),
-            "score_standard_error": float(score.std()) / math.sqrt(n_rows) if np.isfinite(score).all() else math.inf,
-            "score_meaning": self._meaning(X),
-            **self.model_.likelihood.describe(),
-            "nonzeros_mode": mode / n_rows,
-            "nonzeros_drawn": drawn / n_rows,
-            "nonzeros_expected": expected / n_rows,
-            "active_units": int((torch.cat(means).var(0, correction=0) > ACTIVE_VARIANCE).sum()),
-            "n_components": self._n_features_out,
-            "kl": sum(nats.values()),
-            **(nats if len(nats) > 1 else {}),
-            **({"hoyer": _hoyer(_joined(told))} if told and n_rows > 1 else {}),
-            **self.input_.verdict(np.sum(costs, axis=0), n_rows, float(score.mean()), nll, caps),
-            **(self._three_numbers(X) if self.model_.posterior.discrete else {}),
-        }
-
-    def _tells_hoyer(self, sites: Sequence[Site]) -> bool:
-        """Whether `evaluate` tells Hoyer's sparsity: of units with gates, and of all codes of texts."""
-        return isinstance(self.input_, Texts) or all(_gated(site.q) for site in sites)
-
-    def _three_numbers(self, X: Any) -> dict[str, Any]:
-        """What is said of a discrete code beside its score, the hard ELBO: two more numbers in the same units.
-
-        `relaxed_objective` is what training saw, with unit weights: where draws are relaxed it is no bound, and may
-        lie above log p(x). `importance_bound` is the hard bound of 1,000 samples, on the first 1,000 rows.
-        """
-        found: dict[str, Any] = {"relaxed_objective": float(self._relaxed(X).mean())}
-        if self._meaning(X) == "bound":
-            bound = self._importance(X[:1000], 1000).bound
-            found |= {"importance_bound": float(bound.mean()), "importance_rows": len(bound)}
-        return found
+        return evaluation.evaluate(self, self._read(X, reset=False), caps, n_samples)
 
     def relaxed_objective(self, X: Any) -> Array:
         """Per item, nats: the training objective with unit weights and the draws that training takes; no bound.
