@@ -15,9 +15,9 @@ are the paper's.
 - SC: the same encoder, a linear code, a linear softmax, trained on the labels.
 
 R is -log p(x|z) a sentence, EOS counted, of one draw. Accuracy is that of a multinomial logistic regression on the mean
-of five draws, fitted on training texts. Av.Hoyer and Agg.Hoyer are of draws, of slab means and of gated means. An epoch
-is 274 steps, a fifteenth of the run, and is looked at on every fifth validation sentence. Verdicts are at most
-"in trend": the training texts differ.
+of five draws, fitted on training texts. Av.Hoyer and Agg.Hoyer are of draws and of means, with gates of slab and gated
+ones. An epoch is 274 steps, a fifteenth of the run, and is looked at on every fifth validation sentence. Verdicts are
+at most "in trend": the training texts differ.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def _texts(train: str | None) -> dict[str, tuple[Any, Any]]:
 
 
 def sparsity(est: Any, X: Any) -> dict[str, float]:
-    """Av.Hoyer and Agg.Hoyer (signed, as printed) of a draw, of slab means and of (1 - gamma) times them."""
+    """Av.Hoyer and Agg.Hoyer (signed, as printed) of a draw and of means: mu and (1 - gamma) mu of HSVAE."""
     found = {}
     for name, Z in {"draws": est.draw_codes(X)[0], **est.posterior_means(X, seed=0)}.items():
         found[f"average_{name}"] = metrics.average_hoyer(Z)
@@ -133,7 +133,7 @@ def classify(est: Any, texts: Mapping[str, tuple[Any, Any]]) -> dict[str, Any]:
 
     def test() -> dict[str, Any]:
         Z = est.transform(texts["test"][0])
-        hoyer = {"average_slab": metrics.average_hoyer(Z), "aggregate_slab": metrics.aggregate_hoyer(Z, absolute=False)}
+        hoyer = {"average_mean": metrics.average_hoyer(Z), "aggregate_mean": metrics.aggregate_hoyer(Z, absolute=False)}
         return {"accuracy": est.score(*texts["test"]), **hoyer}
 
     est.fit(*texts["train"], watch=watch)

@@ -28,7 +28,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.neural_network import MLPClassifier
 
 import sparsevae as sv
-from sparsevae.two_stage import draw_codes, second_stage
+from sparsevae.two_stage import second_stage
 
 SETTINGS: dict[str, Any] = {
     "n_components": 200,
@@ -71,7 +71,7 @@ def run(seed: int, args: argparse.Namespace, data: Any, model: MLPClassifier) ->
     training = sv.Training(steps=args.second_steps, learning_rate=1e-3, kl_warmup=0.2, **common)
     stage = second_stage(est, X, training=training)
     ended = time.perf_counter()
-    codes = draw_codes(est, test)
+    codes = est.draw_codes(test, seed=seed)[0]
     threshold = float(np.quantile(confidence(model, data.X_test), QUANTILE))
     sets = {
         "reconstructions": est.inverse_transform(codes),

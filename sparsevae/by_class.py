@@ -4,7 +4,8 @@ After Prokhorov, Li, Shareghi and Collier, "Hierarchical sparse variational auto
 and 4, appendices D.4 and E. Codes Z are (n, J), of n rows in C classes.
 
 - Sparsity: Av.Hoyer of rows and Agg.Hoyer of their average code. Where the two are alike, rows share one pattern of
-  zeros. It is told of hard draws, of slab means, and of gated means P(on) mu, of HSVAE with one draw of gamma.
+  zeros. It is told of hard draws and of means: of units with gates slab means, and gated means P(on) mu, of HSVAE with
+  one draw of gamma.
 - Gates: :math:`\gamma_c = \frac{1}{n_c} \sum_{i \in c} P(\text{off} \mid x_i)`, (C, J), and how distinct its rows are.
 - Words, where X is texts: the KL of every pair of classes' word distributions.
 - Probe: what a multinomial logistic regression reads from the codes.
@@ -111,7 +112,7 @@ class Classes:
     classes, counts : (C,)
         Labels in rising order, and their rows.
     sparsity : dict of ClassSparsity
-        Of "draws", of "slab" means (plain means of dense codes) and, where units have gates, of "gated" means.
+        Of "draws"; of "slab" means and "gated" means where units have gates and sizes, else of the "mean".
     gates : (C, J) or None
         gamma_class, the mean P(off) of every unit (appendix E); None for dense codes.
     separation : Separation or None
@@ -169,7 +170,7 @@ class Classes:
         """What goes below the table: gates, words and the probe, in sentences."""
         lines = [f"{self.name}: Hoyer of {self.draws} draws a row; printed: of the signed mean, as in the paper."]
         lines += [
-            f"{'means' if self.gates is None else f'{kind} means'}: "
+            f"{'means' if kind == 'mean' else f'{kind} means'}: "
             f"Av.Hoyer {s.average:.3f}, Agg.Hoyer {s.aggregate:.3f}, printed {s.printed:.3f}"
             for kind, s in self.sparsity.items()
             if kind != "draws"
@@ -259,7 +260,7 @@ def classes(
     if not hasattr(est, "draw_codes"):
         raise TypeError(f"classes compares draws of a code, and {type(est).__name__} has none: use VAE, VSC or HSVAE.")
     X = est._read(X, reset=False)
-    Z = est._draws(X, draws, seed)  # (draws, n, J)
+    Z = est._draws(X, int(draws), seed)  # (draws, n, J)
     if X_test is None:
         y, number = _checked(y, Z.shape[1], "y")
         learn, test = _halves(y, seed)
@@ -267,7 +268,7 @@ def classes(
     else:
         codes, y_learn = Z, labels(y, Z.shape[1], "y")
         X = est._read(X_test, reset=False)
-        Z = drawn = est._draws(X, draws, seed)
+        Z = drawn = est._draws(X, int(draws), seed)
         y, number = _checked(y_test, Z.shape[1], "y_test")
         y_drawn = y
     kinds = {"draws": Z, **{kind: mean[None] for kind, mean in est._means(X, seed).items()}}

@@ -626,7 +626,12 @@ def _report(r: Mapping[str, Any]) -> list[tuple[str, str, str]]:
 
 def _hoyer(r: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     """How sparse codes are by Hoyer's measure, where that is told."""
-    names = {"draws": "one draw a row", "slab": "means of units that are on", "gated": "P(on) times them"}
+    names = {
+        "draws": "one draw a row",
+        "slab": "means of units that are on",
+        "gated": "P(on) times them",
+        "mean": "means of codes",
+    }
     return [
         (f"Hoyer of {kind}", f"{h['average']:.3f}", f"{names[kind]}; {h['aggregate']:.3f} of their mean size")
         for kind, h in r.get("hoyer", {}).items()

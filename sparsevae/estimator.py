@@ -1,13 +1,13 @@
-"""SparseCoder: the scikit-learn face of every model. Validation, fit, codes, bounds, samples, save.
+"""SparseCoder: the scikit-learn face of every model. What is asked of a fitted one: codes, scores, samples, save.
 
-A model is a subclass with a recipe: `posterior()`, `prior()`, `objective()` and, where it has them, `schedules()`.
+A model is a subclass with a recipe: `posterior()`, `prior()`, `objective()` and, where it has them, `schedules()`. How
+it comes to be fitted is in `learner`.
 """
 
 from __future__ import annotations
 
 import functools
 import math
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Self, TypeVar, cast
@@ -17,34 +17,28 @@ import sklearn
 import torch
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_array, check_is_fitted
-from torch import Tensor, nn
+from torch import Tensor
 from torch.distributions import Distribution
 
-from sparsevae import families, storage
-from sparsevae.architectures import NETWORKS, Sizes, chosen, image_of, with_head
+from sparsevae import evaluation, families, storage
 from sparsevae.bounds import SPREAD, Bounds, bounds
+from sparsevae.codes import code_sites, means_of
 from sparsevae.draw import Draw, Fresh, PerRow, mix, row_keys
 from sparsevae.gradients import points
 from sparsevae.history import History
-from sparsevae.inputs import Array, Arrays, Input
+from sparsevae.inputs import Array, Arrays
+from sparsevae.learner import Learner
 from sparsevae.loading import below, revive
-from sparsevae.model import LatentModel, Site, Trace
-from sparsevae.networks import initialise
+from sparsevae.model import Site
 from sparsevae.objectives import kl, nll
 from sparsevae.parameters import check_number, encode, parameters
-from sparsevae.priors import Prior
-from sparsevae.recipe import Recipe
-from sparsevae.rows import Rows, fingerprint, place, to_csr
-from sparsevae.schedules import Constant, Schedule
+from sparsevae.rows import place, to_csr
 from sparsevae.settings import Training
-from sparsevae.step import ACTIVE_VARIANCE, BLOCK
-from sparsevae.texts import Texts, held, holds_texts
+from sparsevae.texts import Texts, held
 from sparsevae.threads import inference
-from sparsevae.training import Watch, fit
 
 __all__ = ["Array", "ImportanceBound", "SparseCoder"]
 
-CODES = ("z", "free")  # the latent variables that a code is made of; others, such as HSVAE's gamma, govern them
 _LOST = (-math.inf, -math.inf, math.inf, 1.0, math.inf)  # ELBO, importance bound, its error, effective samples, nll
 _LEFT_OPEN = ("steps", "batch_size", "learning_rate")  # of training: the data settle them where the user does not
 F = TypeVar("F", bound=Callable[..., Any])
@@ -75,38 +69,8 @@ def _put_back(rows: Any, order: Array | None) -> Any:
     return rows if order is None else rows[order]
 
 
-def _code_sites(trace: Trace) -> list[Site]:
-    """The latent variables that a code is made of."""
-    return [site for name, site in trace.latents.items() if name in CODES]
-
-
-def _on(site: Site) -> Tensor:
-    """Which units came out on, (B, J): as the draw chose where off units have a size of their own, else not zero."""
-    chosen: Tensor | None = getattr(site.q, "on", None)
-    return site.value != 0 if chosen is None else chosen
-
-
-def _gated(q: Distribution) -> bool:
-    """Whether units have a probability to be on, and a value for when they are."""
-    return hasattr(q, "p_on") and hasattr(q, "loc")
-
-
-def _means_of(qs: Sequence[Any]) -> list[Tensor]:
-    """Of the laws that make a code: slab means, and where there are gates P(on) times them too; (B, J) each."""
-    kinds = ("loc", "mean") if all(map(_gated, qs)) else ("mean",)
-    return [torch.cat([getattr(q, kind) for q in qs], -1) for kind in kinds]
-
-
-def _hoyer(told: Sequence[Sequence[Array]]) -> dict[str, dict[str, float]]:
-    """Hoyer's sparsity of draws, slab means and gated means, from blocks of rows."""
-    from sparsevae.metrics import code_hoyer
-
-    kinds = zip(("draws", "slab", "gated"), zip(*told, strict=True), strict=False)
-    return {kind: code_hoyer(np.concatenate(rows))._asdict() for kind, rows in kinds}
-
-
 @parameters
-class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Recipe):
+class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Learner):
     """What all estimators share. Learned: `model_`, `input_` (with `scaling_`, `likelihood_`), `history_`."""
 
     # -- scikit-learn -------------------------------------------------------------------------------------------
@@ -117,220 +81,15 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Recipe):
         tags.transformer_tags.preserves_dtype = []
         return tags
 
-    def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "model_")
-
     @property
     def _n_features_out(self) -> int:
         return self.model_.prior.n_components
-
-    @property
-    def likelihood_(self) -> str:
-        """The likelihood in use."""
-        return self.input_.law
-
-    @property
-    def scaling_(self) -> Any:
-        """From X's units to the networks', and back; texts have none."""
-        return self.input_.scaling  # type: ignore[attr-defined]
-
-    def _read(self, X: Any, *, reset: bool) -> Any:
-        """Whatever the user has -> checked rows; `reset` settles what kind of data this is."""
-        X = held(X)
-        if reset:
-            text = self._text()
-            self.input_: Input = Texts(text) if holds_texts(X, text.column) else Arrays()
-            return self.input_.read(self, X, reset=True)
-        check_is_fitted(self)
-        if isinstance(self.input_, Arrays) and holds_texts(X, None):
-            raise ValueError(f"X must hold numbers, as it did when this {type(self).__name__} was fitted; got texts.")
-        return self.input_.read(self, X, reset=False)
-
-    # -- fit ----------------------------------------------------------------------------------------------------
-
-    def fit(self, X: Any, y: Any = None, *, watch: Watch | None = None) -> Self:
-        """Learn the model from X: array, DataFrame, CSR matrix, tensor, memory map or path; or texts, a list of str.
-
-        `y` is ignored. `watch` is called with every report, a row of `history_`, when the model is as of that step:
-        transform, evaluate and the rest then tell how it is on its way.
-        """
-        self.check()
-        if hasattr(self, "model_"):
-            del self.model_  # should X be refused, no old model goes with half-new settings
-        X = self._read(X, reset=True)
-        self._start(X)
-        self._train(X, self.training_, self.schedules(), None, watch=watch)
-        return self
 
     def fit_transform(self, X: Any, y: Any = None, **more: Any) -> Any:
         """`fit`, then `transform`; a generator's items are taken once."""
         return super().fit_transform(held(X), y, **more)
 
-    def partial_fit(self, X: Any, y: Any = None) -> Self:
-        """One more pass over new data at the initial rate, all schedules at their ends; scaling stays as it is.
-
-        The first call on a new estimator settles scaling and likelihood, or the vocabulary, from its X.
-        """
-        self.check()
-        fresh = not hasattr(self, "model_")
-        X = self._read(X, reset=fresh)
-        if fresh:
-            self._start(X)
-        else:
-            self.input_.check(self, X)
-        self._train(X, *self._once_more(X.shape[0]), getattr(self, "_moments", None))
-        return self
-
-    def _once_more(self, n_rows: int) -> tuple[Training, dict[str, Schedule]]:
-        """Settings and schedules of one more pass."""
-        settings = self._training()
-        plan = {**self.schedules(), **(settings.schedules or {})}
-        ends: dict[str, Schedule] = {k: Constant(s(1 << 62, 1 << 62)) for k, s in plan.items()}
-        return self.input_.settle(settings.once_more(mix(settings.seed, self.n_steps_)), n_rows), ends
-
-    def _start(self, X: Any) -> None:
-        """Settle what the data settle, and build the networks."""
-        self.input_.start(self, X)
-        self.hidden_, self.usual_ = self._hidden(), dict(self.usual.get(self.input_.kind, {}))
-        n_rows = X.shape[0] - self._training().held_out(X.shape[0])
-        self.training_ = settings = self.input_.settle(self._training(), n_rows)
-        self.check_run(settings.total_steps(n_rows))
-        rows = place(X, torch.device("cpu"), resident=False)
-        self.fingerprint_ = fingerprint(rows)
-        self.n_steps_ = self.n_rows_ = 0
-        self.history_ = History()
-        self._moments: dict[str, Tensor] | None = None
-        weights = torch.Generator().manual_seed(mix(settings.seed, 0))
-        device, model = settings.torch_device(), self._build(self.input_.width, weights)
-        self.model_ = model
-        self.to(device)
-        some = torch.randperm(rows.shape[0], generator=torch.Generator().manual_seed(mix(settings.seed, 7)))[:BLOCK]
-        model.prior.start(self.input_.prepare(rows.take(some).to(device)))
-
-    def _hidden(self) -> tuple[int, ...]:
-        return self.input_.hidden if self.hidden is None else tuple(int(h) for h in self.hidden)
-
-    def _build(self, n_features: int, weights: torch.Generator) -> LatentModel:
-        n, posterior, likelihood = int(self.n_components), self.posterior(), self._likelihood(weights)
-        sizes = self._sizes(n_features, posterior.width(n), n, likelihood.width(n_features))
-        encoder = self._network("encoder", self.encoder, sizes, weights)
-        decoder = self._network("decoder", self.decoder, sizes, weights)
-        prior = self.prior()
-        initialise(prior, weights)
-        return self.story(encoder, posterior, decoder, likelihood, prior)
-
-    def _likelihood(self, weights: torch.Generator) -> families.Likelihood:
-        likelihood = self.input_.likelihood(self)
-        initialise(likelihood, weights)
-        return likelihood
-
-    def _sizes(self, n_features: int, raw_z: int, units: int, raw_x: int) -> Sizes:
-        image, words = self.image_shape, self.input_.embedding()
-        sizes = Sizes(n_features, raw_z, units, raw_x, self.hidden_, image, words=words)
-        if image is not None:
-            image_of(sizes)  # refuses a shape that does not hold a row, whether or not the networks look at it
-        return sizes
-
-    def _network(self, name: str, own: nn.Module | None, sizes: Sizes, weights: torch.Generator) -> nn.Module:
-        """One of ours by its name, or the user's own (with its weights) and a linear head."""
-        if own is None:
-            network: nn.Module = getattr(NETWORKS[chosen(self.network, sizes)], name)(sizes)
-            initialise(network, weights)
-            return network
-        widths = {"encoder": (sizes.features, sizes.raw_z), "decoder": (sizes.units, sizes.raw_x)}
-        return with_head(name, own, *widths[name], weights)
-
-    def _lay_out(self, X: Any, targets: Any) -> tuple[Rows, nn.Module]:
-        """The rows that training takes, and what turns a batch of them into a network's input."""
-        return self.input_.lay_out(X, self._device()), self.input_.prepare
-
-    def _train(
-        self,
-        X: Any,
-        settings: Training,
-        plan: Mapping[str, Schedule],
-        moments: dict[str, Tensor] | None,
-        targets: Any = None,
-        watch: Watch | None = None,
-    ) -> None:
-        rows, prepare = self._lay_out(X, targets)
-        self.n_rows_ = max(self.n_rows_, rows.shape[0] - settings.held_out(rows.shape[0]))
-        if hasattr(self, "second_stage_"):
-            del self.second_stage_  # it knows the codes of the old weights
-        model = self.model_.train()
-        history = History()
-        try:
-            history, self._moments = fit(
-                model,
-                self.objective().to(rows.device),
-                rows,
-                settings,
-                schedules=plan,
-                prepare=prepare,
-                label=type(self).__name__,
-                signature=self._signature(),
-                moments=moments,
-                history=history,
-                watch=watch,
-            )
-        except Exception:
-            if not (history or self.n_steps_):  # refused or diverged before its first report: there is no model
-                del self.model_
-            raise
-        finally:
-            model.eval()
-            self.history_.extend(history)
-            self.n_steps_ += int(history[-1]["step"]) if history else 0
-        self._settle(X)
-
-    @_inference
-    def _settle(self, X: Any) -> None:
-        """Let a prior that learns look at the training rows once more."""
-        if type(self.model_.prior).settle is not Prior.settle:
-            for x, n in self._blocks(X):
-                self.model_.prior.settle(x[:n])
-
-    def _signature(self) -> dict[str, Any]:
-        """What a run is a function of: class, constructor, seed and data; not where it writes or what it prints."""
-        settings = encode(self.training_.get_params(), "training")["dict"]
-        for free in ("folder", "resume", "verbose", "checkpoint_every"):
-            del settings[free]
-        own = {k: str(getattr(self, k)) for k in ("encoder", "decoder")}
-        return {
-            "model": type(self).__name__,
-            **{k: self.usual_.get(k) if v is None else v for k, v in self._constructor().items()},
-            "hidden": list(self.hidden_),
-            **own,
-            **settings,
-            "data": self.fingerprint_,
-            **self.input_.signature(),
-        }
-
     # -- codes --------------------------------------------------------------------------------------------------
-
-    def _device(self) -> torch.device:
-        return next(self.model_.parameters()).device
-
-    def to(self, device: str | torch.device) -> Self:
-        """Move a fitted model to a device."""
-        self.model_.to(device)
-        self.input_.prepare.to(device)
-        if hasattr(self, "second_stage_"):
-            self.second_stage_.to(device)
-        return self
-
-    def _blocks(self, X: Any, draws: int = 1) -> Iterator[tuple[Tensor, int]]:
-        """Rows as the networks see them, in blocks of one size, the last one filled up: (512, D) and how many count."""
-        rows = place(X, self._device(), resident=False)
-        for index, n in self._places(rows, draws):
-            yield self.input_.prepare(rows.take(index)), n
-
-    def _places(self, rows: Rows, draws: int = 1) -> Iterator[tuple[Tensor, int]]:
-        """Positions of rows, (512,) of numbers and fewer of texts, and how many of them count."""
-        n, size = rows.shape[0], self.input_.together(rows.device, draws)
-        for start in range(0, n, size):
-            index = torch.arange(start, start + size, device=rows.device)
-            yield index.clamp_max(n - 1), min(size, n - start)
 
     def _grouped(self, X: Any, draws: int = 1) -> tuple[Iterator[tuple[Tensor, int]], Array | None]:
         """Blocks of rows of one width each, and the order that takes what is made of them back to X's."""
@@ -373,18 +132,21 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Recipe):
         """Hard draws of q(z|x), n of every row: (n, rows, J), dense. A row's draws depend on (seed, row) alone."""
         check_number("n", n, "an integer above 0", lambda k: k > 0, whole=True)
         check_number("seed", seed, "an integer", lambda s: True, whole=True)
-        return self._draws(self._read(X, reset=False), n, seed)
+        return self._draws(self._read(X, reset=False), int(n), seed)
 
     @_inference
     def _draws(self, X: Any, n: int, seed: int) -> Array:
-        """`draw_codes` of rows that were read."""
-        (blocks, order), found = self._grouped(X), []
+        """`draw_codes` of rows that were read. A row is encoded once, and nothing but the draws is held of all rows."""
+        blocks, order = self._grouped(X)
+        places = np.arange(X.shape[0]) if order is None else order.argsort()  # of grouped rows in X
+        found = np.empty((n, X.shape[0], self._n_features_out), np.float32)
         for x, rows in blocks:
             keys, q = row_keys(x), self.model_.encode(x)
+            here, places = places[:rows], places[rows:]
             streams = keys + torch.arange(1, n + 1, device=x.device)[:, None] * SPREAD  # (n, B), one for every draw
-            draws = [Draw(PerRow(own, mix(seed, 10)), hard=True)(q)[:rows] for own in streams]
-            found.append(torch.stack(draws, 1).cpu().numpy())  # (rows, n, J)
-        return np.asarray(_put_back(np.concatenate(found), order)).swapaxes(0, 1)
+            for k, own in enumerate(streams):
+                found[k, here] = Draw(PerRow(own, mix(seed, 10)), hard=True)(q)[:rows].cpu().numpy()
+        return found
 
     def _ask(self, X: Any, question: Callable[[Distribution], Tensor]) -> Array:
         """A question to q(z|x), row by row; (n, ...)."""
@@ -399,7 +161,8 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Recipe):
         return found
 
     def posterior_means(self, X: Any, *, seed: int | None = None) -> dict[str, Array]:
-        """Means of q(z|x), (rows, J) each: `slab`, of units that are on, and of gated units `gated`, P(on) times it.
+        """Means of q(z|x), (rows, J) each: of units with gates `slab`, when they are on, and `gated`, P(on) times it;
+        of other codes `mean`.
 
         HSVAE's P(on) = 1 - gamma is a latent variable itself: `gated` has its mean, or with a `seed` one draw of it a
         row, (1 - gamma) mu, which is what the paper's Hoyer is told of. Other models' are the same either way.
@@ -414,13 +177,12 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Recipe):
         (blocks, order), found = self._grouped(X), []
         for x, n in blocks:
             qs = [self.model_.encode(x)] if seed is None else [site.q for site in self._sites(x, mix(seed, 11))]
-            found.append([values[:n].cpu().numpy() for values in _means_of(qs)])
-        means = [_put_back(np.concatenate(values), order) for values in zip(*found, strict=True)]
-        return dict(zip(("slab", "gated"), means, strict=False))
+            found.append({kind: mean[:n].cpu().numpy() for kind, mean in means_of(qs).items()})
+        return {kind: _put_back(np.concatenate([each[kind] for each in found]), order) for kind in found[0]}
 
     def _sites(self, x: Tensor, seed: int) -> list[Site]:
         """The latent variables that codes are made of, in one hard telling of rows x."""
-        return _code_sites(self.model_(x, Draw(PerRow(row_keys(x), seed), hard=True)))
+        return code_sites(self.model_(x, Draw(PerRow(row_keys(x), seed), hard=True)))
 
     @_inference
     def inverse_transform(self, Z: Any) -> Any:
@@ -532,7 +294,8 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Recipe):
 
         Of units with gates there is also `hoyer`, how sparse codes are by Hoyer's measure (two rows at least), as
         `metrics.code_hoyer` has it: of one draw a row, `draws`; of `slab` means mu; of `gated` means P(on) mu, of
-        HSVAE with one draw of P(on) = 1 - gamma. For texts it is told of dense codes too.
+        HSVAE with one draw of P(on) = 1 - gamma. For texts it is told of all codes, of those without gates by the
+        one `mean`.
 
         For texts there are instead of `mse`: `words` a text, the end counted; the share of `unknown` ones; `nll`, nats
         of a text given a draw of its code (the score's draws), and `nll_code`, given the code that `transform`
@@ -540,58 +303,7 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Recipe):
         """
         for cap in caps:
             check_number("a cap", cap, "an integer above 0", lambda k: k > 0, whole=True)
-        X = self._read(X, reset=False)
-        mode, drawn, expected, n_rows = 0.0, 0.0, 0.0, X.shape[0]
-        means, costs, nats, told = [], [], Counter[str](), list[list[Array]]()
-        for x, n in self._grouped(X)[0]:
-            q = self.model_.encode(x)
-            trace = self.model_(x, Draw(PerRow(row_keys(x), mix(self._training().seed, 5)), hard=True))
-            sites = _code_sites(trace)
-            mode += float((q.mode != 0)[:n].sum())
-            drawn += sum(float(_on(site)[:n].sum()) for site in sites)
-            if self._tells_hoyer(sites):
-                draws = torch.cat([site.value for site in sites], -1)
-                told.append([v[:n].cpu().numpy() for v in (draws, *_means_of([site.q for site in sites]))])
-            expected += float(q.p_on[:n].sum()) if hasattr(q, "p_on") else float(n * self._n_features_out)
-            nats.update({name: float(term[:n].double().sum()) / n_rows for name, term in kl(trace).items()})
-            means.append(q.mean[:n])
-            codes = [self._code(q, most) for most in (None, *caps)]
-            costs.append(self.input_.costs(self.model_, x, codes)[:, :n].sum(1).cpu().numpy())
-        found = self._bounds(X, n_samples)
-        score, nll = found.elbo.numpy(), float(found.nll.mean())
-        return {
-            "rows": n_rows,
-            "score": float(score.mean()),
-            "score_standard_error": float(score.std()) / math.sqrt(n_rows) if np.isfinite(score).all() else math.inf,
-            "score_meaning": self._meaning(X),
-            **self.model_.likelihood.describe(),
-            "nonzeros_mode": mode / n_rows,
-            "nonzeros_drawn": drawn / n_rows,
-            "nonzeros_expected": expected / n_rows,
-            "active_units": int((torch.cat(means).var(0, correction=0) > ACTIVE_VARIANCE).sum()),
-            "n_components": self._n_features_out,
-            "kl": sum(nats.values()),
-            **(nats if len(nats) > 1 else {}),
-            **({"hoyer": _hoyer(told)} if told and n_rows > 1 else {}),
-            **self.input_.verdict(np.sum(costs, axis=0), n_rows, float(score.mean()), nll, caps),
-            **(self._three_numbers(X) if self.model_.posterior.discrete else {}),
-        }
-
-    def _tells_hoyer(self, sites: Sequence[Site]) -> bool:
-        """Whether `evaluate` tells Hoyer's sparsity: of units with gates, and of all codes of texts."""
-        return isinstance(self.input_, Texts) or all(_gated(site.q) for site in sites)
-
-    def _three_numbers(self, X: Any) -> dict[str, Any]:
-        """What is said of a discrete code beside its score, the hard ELBO: two more numbers in the same units.
-
-        `relaxed_objective` is what training saw, with unit weights: where draws are relaxed it is no bound, and may
-        lie above log p(x). `importance_bound` is the hard bound of 1,000 samples, on the first 1,000 rows.
-        """
-        found: dict[str, Any] = {"relaxed_objective": float(self._relaxed(X).mean())}
-        if self._meaning(X) == "bound":
-            bound = self._importance(X[:1000], 1000).bound
-            found |= {"importance_bound": float(bound.mean()), "importance_rows": len(bound)}
-        return found
+        return evaluation.evaluate(self, self._read(X, reset=False), caps, n_samples)
 
     def relaxed_objective(self, X: Any) -> Array:
         """Per item, nats: the training objective with unit weights and the draws that training takes; no bound.

@@ -28,7 +28,7 @@ from sparsevae.step import BLOCK
 from sparsevae.threads import threads
 
 if TYPE_CHECKING:
-    from sparsevae.estimator import SparseCoder
+    from sparsevae.learner import Learner
 
 __all__ = ["Arrays", "Input"]
 
@@ -69,7 +69,7 @@ class Input:
         """How large a row is, in words."""
         raise NotImplementedError
 
-    def read(self, est: SparseCoder, X: Any, *, reset: bool) -> Any:
+    def read(self, est: Learner, X: Any, *, reset: bool) -> Any:
         """Whatever the user has -> checked rows, (n, width); `reset` learns what they are like."""
         raise NotImplementedError
 
@@ -77,15 +77,15 @@ class Input:
         """One row, such as X[0], as rows that can be read."""
         raise NotImplementedError
 
-    def start(self, est: SparseCoder, X: Any) -> None:
+    def start(self, est: Learner, X: Any) -> None:
         """Settle, by the rows that training will see, what is left to settle; refuse those that cannot be learned."""
         raise NotImplementedError
 
-    def check(self, est: SparseCoder, X: Any) -> None:
+    def check(self, est: Learner, X: Any) -> None:
         """Refuse more rows for a model that is there, where its likelihood does not describe them."""
         raise NotImplementedError
 
-    def likelihood(self, est: SparseCoder) -> families.Likelihood:
+    def likelihood(self, est: Learner) -> families.Likelihood:
         """The family of p(x|z)."""
         raise NotImplementedError
 
@@ -157,7 +157,7 @@ class Arrays(Input):
 
     # -- reading ------------------------------------------------------------------------------------------------
 
-    def read(self, est: SparseCoder, X: Any, *, reset: bool) -> Any:
+    def read(self, est: Learner, X: Any, *, reset: bool) -> Any:
         """A 2-d array (maybe a memory map) or CSR matrix, in its own dtype."""
         if reset and est.network == "gru":
             raise ValueError(
@@ -202,7 +202,7 @@ class Arrays(Input):
 
     # -- scaling and likelihood ---------------------------------------------------------------------------------
 
-    def start(self, est: SparseCoder, X: Any) -> None:
+    def start(self, est: Learner, X: Any) -> None:
         _check_resolution(X)
         with threads(1):  # sums depend on how many threads share them, and a resumed run must find the same scaling
             data = _stats(X)
@@ -214,7 +214,7 @@ class Arrays(Input):
             self.law = "bernoulli" if binary or est._training().binarise else "gaussian"
         self._check_support(est, data)
 
-    def check(self, est: SparseCoder, X: Any) -> None:
+    def check(self, est: Learner, X: Any) -> None:
         self._check_support(est, _stats(X))
 
     def _levels(self, data: Stats) -> set[float]:
@@ -225,7 +225,7 @@ class Arrays(Input):
         shift, scale = self.scaling.shift.double(), self.scaling.scale.double()
         return set(((span[:, None] - shift) / scale).unique().tolist())
 
-    def _check_support(self, est: SparseCoder, data: Stats) -> None:
+    def _check_support(self, est: Learner, data: Stats) -> None:
         """A likelihood that cannot describe the data is refused before training starts."""
         likelihood, low, high = self.likelihood(est), data.low, data.high
         if isinstance(self.scaling, scalings.Affine):
@@ -250,7 +250,7 @@ class Arrays(Input):
         own = self.scaling
         return isinstance(own, scalings.Affine) and not own.shift.any() and bool((own.scale == 1).all())
 
-    def likelihood(self, est: SparseCoder) -> families.Likelihood:
+    def likelihood(self, est: Learner) -> families.Likelihood:
         return families.likelihood(self.law, variance_floor=est.variance_floor, variance=est.variance)
 
     # -- scores and samples -------------------------------------------------------------------------------------

@@ -30,7 +30,7 @@ from sparsevae.text import FILES, TOKENIZERS, Vocabulary, choose_widths, read_te
 from sparsevae.tokens import TokenData, ends, spoken
 
 if TYPE_CHECKING:
-    from sparsevae.estimator import SparseCoder
+    from sparsevae.learner import Learner
 
 __all__ = ["Text", "Texts", "held", "holds_texts", "is_text_file", "texts_of"]
 
@@ -163,7 +163,7 @@ class Texts(Input):
 
     # -- reading ------------------------------------------------------------------------------------------------
 
-    def read(self, est: SparseCoder, X: Any, *, reset: bool) -> Array:
+    def read(self, est: Learner, X: Any, *, reset: bool) -> Array:
         """Word numbers, (n, width) int32."""
         if reset:
             _check_settings(est)
@@ -194,13 +194,13 @@ class Texts(Input):
     def alone(self, x: Any) -> Any:
         return [x] if isinstance(x, (str, bytes)) else x
 
-    def start(self, est: SparseCoder, X: Any) -> None:
+    def start(self, est: Learner, X: Any) -> None:
         """All is settled by reading."""
 
-    def check(self, est: SparseCoder, X: Any) -> None:
+    def check(self, est: Learner, X: Any) -> None:
         """Every text can be described: unknown words are words."""
 
-    def likelihood(self, est: SparseCoder) -> TokenData:
+    def likelihood(self, est: Learner) -> TokenData:
         return TokenData(Projection(est.hidden_[0], len(self.vocabulary)), positions=self.width)
 
     def embedding(self) -> Embedding:
@@ -317,7 +317,7 @@ def _steps(most: int) -> tuple[int, ...]:
     return (*steps, most)
 
 
-def _check_settings(est: SparseCoder) -> None:
+def _check_settings(est: Learner) -> None:
     """Refuse constructor arguments that have no meaning for texts."""
     if "text" not in est.get_params(deep=False):
         raise ValueError(f"{type(est).__name__} needs rows of numbers, and X holds texts. HSVAE takes texts.")

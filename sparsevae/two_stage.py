@@ -19,15 +19,13 @@ from typing import Any
 import numpy as np
 
 from sparsevae.auditing import check_coder
-from sparsevae.draw import Draw, PerRow, mix, row_keys
 from sparsevae.estimator import SparseCoder
 from sparsevae.models.vae import VAE
 from sparsevae.parameters import check_number
 from sparsevae.settings import Training
-from sparsevae.threads import inference
 from sparsevae.training import SparsityWarning
 
-__all__ = ["draw_codes", "second_stage"]
+__all__ = ["second_stage"]
 
 Array = np.ndarray[Any, Any]
 
@@ -74,7 +72,11 @@ def second_stage(
     >>> est.sample(3, second_stage=True).shape
     (3, 64)
     """
-    codes = draw_codes(est, X, n_draws)
+    check_coder("second_stage", est)
+    check_number("n_draws", n_draws, "an integer above 0", lambda n: n > 0, whole=True)
+    if not hasattr(est, "draw_codes"):
+        raise TypeError(f"second_stage is for samples, and {type(est).__name__} has no p(x|z): use VAE, VSC or HSVAE.")
+    codes = est.draw_codes(X, n_draws, seed=est._training().seed).reshape(-1, est._n_features_out)  # (n_draws N, J)
     likelihood = _law(codes)
     stage = VAE(
         min(16, codes.shape[1]) if n_components is None else n_components,
@@ -101,22 +103,6 @@ def settings(est: SparseCoder, **changes: Any) -> Training:
         "verbose": own.verbose,
     }
     return Training(**(usual | changes))
-
-
-def draw_codes(est: SparseCoder, X: Any, n_draws: int = 1) -> Array:
-    """Hard draws from q(z|x), (n_draws N, J): a row's own depend on neither its place nor its neighbours."""
-    check_coder("second_stage", est)
-    check_number("n_draws", n_draws, "an integer above 0", lambda n: n > 0, whole=True)
-    X = est._read(X, reset=False)
-    seed, codes = est._training().seed, []
-    with inference(est._device()):
-        for k in range(int(n_draws)):
-            (blocks, order), found = est._grouped(X), []
-            for x, n in blocks:
-                trace = est.model_(x, Draw(PerRow(row_keys(x), mix(seed, 8, k)), hard=True))
-                found.append(trace.latents["z"].value[:n].cpu().numpy())
-            codes.append(np.concatenate(found)[slice(None) if order is None else order])
-    return np.concatenate(codes)
 
 
 def _law(codes: Array) -> str:

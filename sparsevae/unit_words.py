@@ -101,7 +101,7 @@ def _weights(caller: str, est: SparseCoder, X: Any, n: int, poles: bool) -> tupl
         )
     rows = est._read(X, reset=False)
     means = est._means(rows)
-    mean = means.get("gated", means["slab"])
+    mean = means["gated"] if "gated" in means else means["mean"]
     if poles:
         mean = np.stack([mean, -mean], -1).clip(min=0).reshape(len(mean), -1)
     return mean, est.input_, rows

@@ -170,7 +170,8 @@ def test_dense_codes_have_no_gates_and_no_printed_form() -> None:
     found = classes(est, X[:, : 2 * J], y)
     assert found.gates is None
     assert found.separation is None
-    assert list(found.sparsity) == ["draws", "slab"]
+    assert list(found.sparsity) == ["draws", "mean"]
+    assert "\nmeans: Av.Hoyer" in found.legend
     assert found.sparsity["draws"].class_printed is None
     assert [line[-1] for line in found.table()[1][1:]] == ["-"] * 4
     with pytest.raises(ValueError, match="nothing to draw"):

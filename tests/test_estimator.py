@@ -759,13 +759,25 @@ def test_draws_of_a_row_depend_on_seed_and_row_alone_and_average_to_the_mean(cls
     rows = sv.data.load("digits").X[:40]
     est = cls(5, training=sv.Training(steps=30, verbose=0)).fit(rows)
     draws = est.draw_codes(rows, 400)
-    assert draws.shape == (400, 40, 5)
+    assert (draws.shape, draws.dtype) == ((400, 40, 5), np.float32)
+    assert np.array_equal(est.draw_codes(rows[::-1], 3), draws[:3, ::-1])
     assert np.array_equal(est.draw_codes(rows[7:8], 400)[:, 0], draws[:, 7])
     assert not np.array_equal(est.draw_codes(rows, 1, seed=1), draws[:1])
     means = est.posterior_means(rows)
-    mean, error = means.get("gated", means["slab"]), draws.std(0) / 20
+    mean, error = means["gated" if "gated" in means else "mean"], draws.std(0) / 20
     assert (np.abs(draws.mean(0) - mean) <= 5 * error + 1e-6).all()
-    assert set(means) == ({"slab", "gated"} if cls in (sv.VSC, sv.HSVAE) else {"slab"})
+    assert set(means) == ({"slab", "gated"} if cls in (sv.VSC, sv.HSVAE) else {"mean"})
+
+
+@pytest.mark.parametrize("cls", [sv.VSC, sv.HSVAE, sv.VAE])
+def test_evaluation_reads_a_row_once_for_the_code_and_once_for_the_score(
+    cls: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    est, reads = make(cls).fit(table(300)), []
+    read = est.model_.read
+    monkeypatch.setattr(est.model_, "read", lambda x: (reads.append(len(x)), read(x))[1])
+    est.evaluate(table(300), caps=[1] if cls is sv.VSC else [])
+    assert reads == [512, 512]
 
 
 def test_a_fit_can_be_watched_and_watching_changes_nothing() -> None:

@@ -17,12 +17,11 @@ import torch
 from torch import Tensor, nn
 
 import sparsevae as sv
-from sparsevae import metrics
+from sparsevae import codes, metrics
 from sparsevae.beta import LogitBeta
 from sparsevae.bounds import Bounds, bounds
 from sparsevae.distributions import SpikeSlab, divergence, unit_divergence
 from sparsevae.draw import Draw, Fresh, PerRow, Tape, row_keys
-from sparsevae.estimator import _on
 from sparsevae.families import BernoulliData, FixedGaussianData, HierarchicalPosterior
 from sparsevae.gradients import GATES, Disarm, LeaveOneOut, StraightThroughConcrete, points
 from sparsevae.mixtures import TwoNormals, spike_slab
@@ -572,7 +571,7 @@ def test_drawn_are_the_gates_that_came_out_on(spike: float) -> None:
     logits = torch.tensor([-40.0, math.log(1 / 3), 40.0]).expand(4000, 3)
     q = spike_slab(logits, torch.ones(4000, 3), torch.ones(4000, 3), spike)
     z = fresh()(q)
-    on = _on(Site(q, q, z))
+    on = codes.on(Site(q, q, z))
     assert on.shape == z.shape
     assert on[:, 0].sum() == 0
     assert on[:, 2].sum() == len(x)

@@ -18,7 +18,7 @@ import sparsevae as sv
 from sparsevae import storage
 from sparsevae.distributions import SpikeSlab
 from sparsevae.storage import StorageError
-from sparsevae.two_stage import draw_codes, second_stage
+from sparsevae.two_stage import second_stage
 
 pytestmark = pytest.mark.filterwarnings("ignore::sparsevae.training.SparsityWarning")
 QUICK = sv.Training(steps=20, batch_size=32, learning_rate=1e-2, verbose=0)
@@ -98,7 +98,7 @@ def test_a_scaling_that_moves_zeros_is_refused(scale: str) -> None:
 
 def test_codes_are_hard_draws_that_follow_the_posterior() -> None:
     est = fitted()
-    Z = draw_codes(est, X, 400).reshape(400, 90, 4)
+    Z = est.draw_codes(X, 400)
     with torch.no_grad():
         q = est.model_.encode(est.scaling_(torch.tensor(X)))
     p = q.p_on.numpy()
@@ -107,16 +107,19 @@ def test_codes_are_hard_draws_that_follow_the_posterior() -> None:
     assert (np.abs(Z.mean(0) - q.mean.numpy()) < 5 * error).all()
 
 
-def test_the_draws_of_a_row_depend_on_the_row_alone() -> None:
-    est = fitted()
-    order = np.random.default_rng(1).permutation(90)
-    for some in (order, order[:1]):
-        here, there = draw_codes(est, X)[some], draw_codes(est, X[some])
-        assert np.array_equal(here != 0, there != 0)
-        assert here == pytest.approx(there, abs=1e-5)
-    twice = draw_codes(est, X, 2)
-    assert np.array_equal(twice[:90], draw_codes(est, X))
-    assert not np.array_equal(twice[90:], twice[:90])
+def test_the_second_stage_learns_from_every_draw_of_the_whole_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Draw after draw, (n_draws N, J), of the model's own seed; a code of two parts is one code."""
+    seen: list[np.ndarray] = []
+    fit = sv.VAE.fit
+    monkeypatch.setattr(sv.VAE, "fit", lambda self, codes: (seen.append(codes), fit(self, codes))[1])
+    est = fitted(training=sv.Training(steps=5, seed=3, verbose=0))
+    small(est, n_draws=2)
+    assert np.array_equal(seen[0], est.draw_codes(X, 2, seed=3).reshape(180, 4))
+    assert not np.array_equal(seen[0][:90], seen[0][90:])
+    both = sv.SDLGMClassifier(variant="con", hidden=(6,), free_features=4, threshold=0.5, training=QUICK)
+    small(both.fit(X, X[:, :3] > 0))
+    assert seen[1].shape == (90, 3 + 4)
+    assert both.sample(5, second_stage=True).shape == (5, 7)
 
 
 # -- second_stage -----------------------------------------------------------------------------------------------
@@ -137,10 +140,12 @@ def test_the_codes_choose_the_likelihood(cls: Any, changes: dict[str, Any], like
     assert np.isfinite(rows).all()
 
 
-@pytest.mark.parametrize(("codes", "answer"), [([[0.0, 1], [1, 1]], "bernoulli"), ([[0.0, 2], [1, 0]], "counts")])
+@pytest.mark.parametrize(
+    ("codes", "answer"), [([[0.0, 1, 1, 1], [1, 1, 0, 1]], "bernoulli"), ([[0.0, 2, 1, 0]], "counts")]
+)
 def test_other_codes(codes: Any, answer: str, monkeypatch: pytest.MonkeyPatch) -> None:
     est = fitted()
-    monkeypatch.setattr("sparsevae.two_stage.draw_codes", lambda *_: np.array(codes, np.float32))
+    monkeypatch.setattr(sv.VSC, "draw_codes", lambda *_, **__: np.array([codes], np.float32))
     if answer == "counts":
         with pytest.raises(ValueError, match="these codes are counts"):
             small(est)
@@ -198,16 +203,19 @@ def test_bad_arguments_are_refused_and_leave_no_second_stage() -> None:
         second_stage(sv.VSC(4), X)
     with pytest.raises(TypeError, match=r"second_stage needs a fitted estimator of sparsevae, .* got a PCA"):
         second_stage(PCA(3).fit(X), X)
+    with pytest.raises(TypeError, match=r"second_stage is for samples, and CodeClassifier has no p\(x\|z\)"):
+        second_stage(sv.CodeClassifier(2, training=QUICK).fit(X, X[:, 0] > 0), X)
     assert not hasattr(est, "second_stage_")
 
 
 def test_the_inner_model_warns_of_nothing() -> None:
+    """A code of one unit always has a warning: no unit is in use, or all are."""
     est = fitted()
     with warnings.catch_warnings():
         warnings.simplefilter("error", sv.SparsityWarning)
         with pytest.raises(sv.SparsityWarning):
-            sv.VAE(2, hidden=(8,), training=QUICK).fit(draw_codes(est, X))  # which is what the second stage does
-        small(est)
+            sv.VAE(1, hidden=(8,), training=QUICK).fit(est.draw_codes(X)[0])  # which is what the second stage does
+        small(est, n_components=1)
 
 
 def test_learning_again_forgets_the_second_stage() -> None:

@@ -1,0 +1,38 @@
+"""What is said of codes: the latent variables they are made of, which of their units came out on, and their means."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.distributions import Distribution
+
+from sparsevae.model import Site, Trace
+
+__all__ = ["code_sites", "gated", "means_of", "on"]
+
+_CODES = ("z", "free")  # other latent variables, such as HSVAE's gamma, govern these
+
+
+def code_sites(trace: Trace) -> list[Site]:
+    """The latent variables that a code is made of."""
+    return [site for name, site in trace.latents.items() if name in _CODES]
+
+
+def on(site: Site) -> Tensor:
+    """Which units came out on, (B, J): as the draw chose where off units have a size of their own, else not zero."""
+    chosen: Tensor | None = getattr(site.q, "on", None)
+    return site.value != 0 if chosen is None else chosen
+
+
+def gated(q: Distribution) -> bool:
+    """Whether units have a probability to be on, and a value for when they are."""
+    return hasattr(q, "p_on") and hasattr(q, "loc")
+
+
+def means_of(qs: Sequence[Any]) -> dict[str, Tensor]:
+    """Of the laws that make a code, (B, J) each: with gates `slab` means and P(on) times them, else the one `mean`."""
+    kinds = {"slab": "loc", "gated": "mean"} if all(map(gated, qs)) else {"mean": "mean"}
+    return {name: torch.cat([getattr(q, kind) for q in qs], -1) for name, kind in kinds.items()}

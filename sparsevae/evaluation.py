@@ -1,0 +1,93 @@
+"""The numbers to judge a fitted model by: its score and what that pays, how sparse its codes are, what they keep of X.
+
+`SparseCoder.evaluate` says what each of them is.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sparsevae.codes import code_sites, gated, means_of, on
+from sparsevae.draw import Draw, PerRow, mix, row_keys
+from sparsevae.model import Site
+from sparsevae.objectives import kl
+from sparsevae.step import ACTIVE_VARIANCE
+from sparsevae.texts import Texts
+
+if TYPE_CHECKING:
+    from sparsevae.estimator import SparseCoder
+
+__all__ = ["evaluate"]
+
+
+def evaluate(est: SparseCoder, X: Any, caps: Sequence[int], n_samples: int) -> dict[str, Any]:
+    """The numbers of rows that were read."""
+    model, n_rows, width = est.model_, X.shape[0], est._n_features_out
+    seed, meaning = mix(est._training().seed, 5), est._meaning(X)
+    mode = drawn = expected = 0.0
+    means, costs, nats, told = [], [], Counter[str](), list[dict[str, Tensor]]()
+    for x, n in est._grouped(X)[0]:
+        raw = model.read(x)
+        q, trace = model.law(raw), model.tell(x, raw, Draw(PerRow(row_keys(x), seed), hard=True))
+        sites = code_sites(trace)
+        mode += float((q.mode != 0)[:n].sum())
+        drawn += sum(float(on(site)[:n].sum()) for site in sites)
+        expected += float(q.p_on[:n].sum()) if hasattr(q, "p_on") else float(n * width)
+        nats.update({name: float(term[:n].double().sum()) / n_rows for name, term in kl(trace).items()})
+        means.append(q.mean[:n])
+        if _tells_hoyer(est, sites):
+            codes = {"draws": torch.cat([s.value for s in sites], -1), **means_of([s.q for s in sites])}
+            told.append({kind: code[:n].cpu() for kind, code in codes.items()})
+        kept = [est._code(q, most) for most in (None, *caps)]
+        costs.append(est.input_.costs(model, x, kept)[:, :n].sum(1).cpu().numpy())
+    found = est._bounds(X, n_samples)
+    score, nll = found.elbo.numpy(), float(found.nll.mean())
+    return {
+        "rows": n_rows,
+        "score": float(score.mean()),
+        "score_standard_error": float(score.std()) / math.sqrt(n_rows) if np.isfinite(score).all() else math.inf,
+        "score_meaning": meaning,
+        **model.likelihood.describe(),
+        "nonzeros_mode": mode / n_rows,
+        "nonzeros_drawn": drawn / n_rows,
+        "nonzeros_expected": expected / n_rows,
+        "active_units": int((torch.cat(means).var(0, correction=0) > ACTIVE_VARIANCE).sum()),
+        "n_components": width,
+        "kl": sum(nats.values()),
+        **(nats if len(nats) > 1 else {}),
+        **({"hoyer": _hoyer(told)} if told and n_rows > 1 else {}),
+        **est.input_.verdict(np.sum(costs, axis=0), n_rows, float(score.mean()), nll, caps),
+        **(_beside_the_score(est, X, meaning) if model.posterior.discrete else {}),
+    }
+
+
+def _tells_hoyer(est: SparseCoder, sites: Sequence[Site]) -> bool:
+    """Hoyer's sparsity is told of units with gates, and of all codes of texts."""
+    return isinstance(est.input_, Texts) or all(gated(site.q) for site in sites)
+
+
+def _hoyer(told: Sequence[Mapping[str, Tensor]]) -> dict[str, dict[str, float]]:
+    """Hoyer's sparsity of every kind of code, from blocks of rows."""
+    from sparsevae.metrics import code_hoyer
+
+    return {kind: code_hoyer(torch.cat([each[kind] for each in told]).numpy())._asdict() for kind in told[0]}
+
+
+def _beside_the_score(est: SparseCoder, X: Any, meaning: str) -> dict[str, Any]:
+    """What is said of a discrete code beside its score, the hard ELBO: two more numbers in the same units.
+
+    `relaxed_objective` is what training saw, with unit weights: where draws are relaxed it is no bound, and may
+    lie above log p(x). `importance_bound` is the hard bound of 1,000 samples, on the first 1,000 rows.
+    """
+    found: dict[str, Any] = {"relaxed_objective": float(est._relaxed(X).mean())}
+    if meaning == "bound":
+        bound = est._importance(X[:1000], 1000).bound
+        found |= {"importance_bound": float(bound.mean()), "importance_rows": len(bound)}
+    return found

@@ -1,0 +1,246 @@
+"""Learner: a recipe that learns from X. What the data settle, the networks that are built, and the run itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Self
+
+import torch
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor, nn
+
+from sparsevae import families
+from sparsevae.architectures import NETWORKS, Sizes, chosen, image_of, with_head
+from sparsevae.draw import mix
+from sparsevae.history import History
+from sparsevae.inputs import Arrays, Input
+from sparsevae.model import LatentModel
+from sparsevae.networks import initialise
+from sparsevae.parameters import encode, parameters
+from sparsevae.priors import Prior
+from sparsevae.recipe import Recipe
+from sparsevae.rows import Rows, fingerprint, place
+from sparsevae.schedules import Constant, Schedule
+from sparsevae.settings import Training
+from sparsevae.step import BLOCK
+from sparsevae.texts import Texts, held, holds_texts
+from sparsevae.threads import inference
+from sparsevae.training import Watch, fit
+
+__all__ = ["Learner"]
+
+
+@parameters
+class Learner(Recipe):
+    """A recipe with `fit`. Learned: `model_`, `input_` (with `scaling_`, `likelihood_`), `history_`."""
+
+    # -- the data -----------------------------------------------------------------------------------------------
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "model_")
+
+    @property
+    def likelihood_(self) -> str:
+        """The likelihood in use."""
+        return self.input_.law
+
+    @property
+    def scaling_(self) -> Any:
+        """From X's units to the networks', and back; texts have none."""
+        return self.input_.scaling  # type: ignore[attr-defined]
+
+    def _read(self, X: Any, *, reset: bool) -> Any:
+        """Whatever the user has -> checked rows; `reset` settles what kind of data this is."""
+        X = held(X)
+        if reset:
+            text = self._text()
+            self.input_: Input = Texts(text) if holds_texts(X, text.column) else Arrays()
+            return self.input_.read(self, X, reset=True)
+        check_is_fitted(self)
+        if isinstance(self.input_, Arrays) and holds_texts(X, None):
+            raise ValueError(f"X must hold numbers, as it did when this {type(self).__name__} was fitted; got texts.")
+        return self.input_.read(self, X, reset=False)
+
+    # -- fit ----------------------------------------------------------------------------------------------------
+
+    def fit(self, X: Any, y: Any = None, *, watch: Watch | None = None) -> Self:
+        """Learn the model from X: array, DataFrame, CSR matrix, tensor, memory map or path; or texts, a list of str.
+
+        `y` is ignored. `watch` is called with every report, a row of `history_`, when the model is as of that step:
+        transform, evaluate and the rest then tell how it is on its way.
+        """
+        self.check()
+        if hasattr(self, "model_"):
+            del self.model_  # should X be refused, no old model goes with half-new settings
+        X = self._read(X, reset=True)
+        self._start(X)
+        self._train(X, self.training_, self.schedules(), None, watch=watch)
+        return self
+
+    def partial_fit(self, X: Any, y: Any = None) -> Self:
+        """One more pass over new data at the initial rate, all schedules at their ends; scaling stays as it is.
+
+        The first call on a new estimator settles scaling and likelihood, or the vocabulary, from its X.
+        """
+        self.check()
+        fresh = not hasattr(self, "model_")
+        X = self._read(X, reset=fresh)
+        if fresh:
+            self._start(X)
+        else:
+            self.input_.check(self, X)
+        self._train(X, *self._once_more(X.shape[0]), getattr(self, "_moments", None))
+        return self
+
+    def _once_more(self, n_rows: int) -> tuple[Training, dict[str, Schedule]]:
+        """Settings and schedules of one more pass."""
+        settings = self._training()
+        plan = {**self.schedules(), **(settings.schedules or {})}
+        ends: dict[str, Schedule] = {k: Constant(s(1 << 62, 1 << 62)) for k, s in plan.items()}
+        return self.input_.settle(settings.once_more(mix(settings.seed, self.n_steps_)), n_rows), ends
+
+    def _start(self, X: Any) -> None:
+        """Settle what the data settle, and build the networks."""
+        self.input_.start(self, X)
+        self.hidden_, self.usual_ = self._hidden(), dict(self.usual.get(self.input_.kind, {}))
+        n_rows = X.shape[0] - self._training().held_out(X.shape[0])
+        self.training_ = settings = self.input_.settle(self._training(), n_rows)
+        self.check_run(settings.total_steps(n_rows))
+        rows = place(X, torch.device("cpu"), resident=False)
+        self.fingerprint_ = fingerprint(rows)
+        self.n_steps_ = self.n_rows_ = 0
+        self.history_ = History()
+        self._moments: dict[str, Tensor] | None = None
+        weights = torch.Generator().manual_seed(mix(settings.seed, 0))
+        device, model = settings.torch_device(), self._build(self.input_.width, weights)
+        self.model_ = model
+        self.to(device)
+        some = torch.randperm(rows.shape[0], generator=torch.Generator().manual_seed(mix(settings.seed, 7)))[:BLOCK]
+        model.prior.start(self.input_.prepare(rows.take(some).to(device)))
+
+    def _lay_out(self, X: Any, targets: Any) -> tuple[Rows, nn.Module]:
+        """The rows that training takes, and what turns a batch of them into a network's input."""
+        return self.input_.lay_out(X, self._device()), self.input_.prepare
+
+    def _train(
+        self,
+        X: Any,
+        settings: Training,
+        plan: Mapping[str, Schedule],
+        moments: dict[str, Tensor] | None,
+        targets: Any = None,
+        watch: Watch | None = None,
+    ) -> None:
+        rows, prepare = self._lay_out(X, targets)
+        self.n_rows_ = max(self.n_rows_, rows.shape[0] - settings.held_out(rows.shape[0]))
+        if hasattr(self, "second_stage_"):
+            del self.second_stage_  # it knows the codes of the old weights
+        model = self.model_.train()
+        history = History()
+        try:
+            history, self._moments = fit(
+                model,
+                self.objective().to(rows.device),
+                rows,
+                settings,
+                schedules=plan,
+                prepare=prepare,
+                label=type(self).__name__,
+                signature=self._signature(),
+                moments=moments,
+                history=history,
+                watch=watch,
+            )
+        except Exception:
+            if not (history or self.n_steps_):  # refused or diverged before its first report: there is no model
+                del self.model_
+            raise
+        finally:
+            model.eval()
+            self.history_.extend(history)
+            self.n_steps_ += int(history[-1]["step"]) if history else 0
+        self._settle(X)
+
+    def _settle(self, X: Any) -> None:
+        """Let a prior that learns look at the training rows once more."""
+        if type(self.model_.prior).settle is not Prior.settle:
+            with inference(self._device()):
+                for x, n in self._blocks(X):
+                    self.model_.prior.settle(x[:n])
+
+    def _signature(self) -> dict[str, Any]:
+        """What a run is a function of: class, constructor, seed and data; not where it writes or what it prints."""
+        settings = encode(self.training_.get_params(), "training")["dict"]
+        for free in ("folder", "resume", "verbose", "checkpoint_every"):
+            del settings[free]
+        own = {k: str(getattr(self, k)) for k in ("encoder", "decoder")}
+        return {
+            "model": type(self).__name__,
+            **{k: self.usual_.get(k) if v is None else v for k, v in self._constructor().items()},
+            "hidden": list(self.hidden_),
+            **own,
+            **settings,
+            "data": self.fingerprint_,
+            **self.input_.signature(),
+        }
+
+    # -- the networks -------------------------------------------------------------------------------------------
+
+    def _hidden(self) -> tuple[int, ...]:
+        return self.input_.hidden if self.hidden is None else tuple(int(h) for h in self.hidden)
+
+    def _build(self, n_features: int, weights: torch.Generator) -> LatentModel:
+        n, posterior, likelihood = int(self.n_components), self.posterior(), self._likelihood(weights)
+        sizes = self._sizes(n_features, posterior.width(n), n, likelihood.width(n_features))
+        encoder = self._network("encoder", self.encoder, sizes, weights)
+        decoder = self._network("decoder", self.decoder, sizes, weights)
+        prior = self.prior()
+        initialise(prior, weights)
+        return self.story(encoder, posterior, decoder, likelihood, prior)
+
+    def _likelihood(self, weights: torch.Generator) -> families.Likelihood:
+        likelihood = self.input_.likelihood(self)
+        initialise(likelihood, weights)
+        return likelihood
+
+    def _sizes(self, n_features: int, raw_z: int, units: int, raw_x: int) -> Sizes:
+        image, words = self.image_shape, self.input_.embedding()
+        sizes = Sizes(n_features, raw_z, units, raw_x, self.hidden_, image, words=words)
+        if image is not None:
+            image_of(sizes)  # refuses a shape that does not hold a row, whether or not the networks look at it
+        return sizes
+
+    def _network(self, name: str, own: nn.Module | None, sizes: Sizes, weights: torch.Generator) -> nn.Module:
+        """One of ours by its name, or the user's own (with its weights) and a linear head."""
+        if own is None:
+            network: nn.Module = getattr(NETWORKS[chosen(self.network, sizes)], name)(sizes)
+            initialise(network, weights)
+            return network
+        widths = {"encoder": (sizes.features, sizes.raw_z), "decoder": (sizes.units, sizes.raw_x)}
+        return with_head(name, own, *widths[name], weights)
+
+    # -- a fitted model, and rows for it ------------------------------------------------------------------------
+
+    def _device(self) -> torch.device:
+        return next(self.model_.parameters()).device
+
+    def to(self, device: str | torch.device) -> Self:
+        """Move a fitted model to a device."""
+        self.model_.to(device)
+        self.input_.prepare.to(device)
+        if hasattr(self, "second_stage_"):
+            self.second_stage_.to(device)
+        return self
+
+    def _blocks(self, X: Any, draws: int = 1) -> Iterator[tuple[Tensor, int]]:
+        """Rows as the networks see them, in blocks of one size, the last one filled up: (512, D) and how many count."""
+        rows = place(X, self._device(), resident=False)
+        for index, n in self._places(rows, draws):
+            yield self.input_.prepare(rows.take(index)), n
+
+    def _places(self, rows: Rows, draws: int = 1) -> Iterator[tuple[Tensor, int]]:
+        """Positions of rows, (512,) of numbers and fewer of texts, and how many of them count."""
+        n, size = rows.shape[0], self.input_.together(rows.device, draws)
+        for start in range(0, n, size):
+            index = torch.arange(start, start + size, device=rows.device)
+            yield index.clamp_max(n - 1), min(size, n - start)
