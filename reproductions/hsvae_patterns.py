@@ -29,7 +29,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 import sparsevae as sv
 from reproductions import jobs
@@ -234,7 +233,7 @@ def main() -> None:
     ]
     results = jobs.run(train, todo, args.state or args.out / "state", device=args.device)
     lines = table(results)
-    report = {"torch": torch.__version__, **settings, "table": lines, "verdict": verdict(lines), "runs": results}
+    report = {**settings, "table": lines, "verdict": verdict(lines), "runs": results}
     args.out.mkdir(parents=True, exist_ok=True)
     (args.out / "hsvae_patterns.json").write_text(json.dumps(report, indent=1) + "\n")
     figure(results, args.out / "hsvae_patterns.png")

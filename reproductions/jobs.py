@@ -17,7 +17,7 @@ import torch
 
 import sparsevae as sv
 
-__all__ = ["options", "run"]
+__all__ = ["options", "run", "run_stack"]
 
 Job = dict[str, Any]
 
@@ -67,3 +67,9 @@ def run(
             print(f"{path.stem}: {result['seconds']} s", flush=True)
         results.append(json.loads(path.read_text()))
     return results
+
+
+def run_stack(function: Callable[..., dict[str, Any]], job: Job, folder: Path, *, device: str) -> list[dict[str, Any]]:
+    """The `runs` of one job that trains several models as one, each with the machine and the torch that made it."""
+    (found,) = run(function, [job], folder, device=device)
+    return [{**r, "device": found["device"], "torch": found["torch"]} for r in found["runs"]]

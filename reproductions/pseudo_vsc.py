@@ -121,8 +121,7 @@ def main() -> None:
 
     def several(model: str, members: list[dict[str, Any]]) -> list[dict[str, Any]]:
         job = {"model": model, "steps": args.steps, "members": members}
-        runs: list[dict[str, Any]] = jobs.run(train, [job], state, device=args.device)[0]["runs"]
-        return runs
+        return jobs.run_stack(train, job, state, device=args.device)
 
     start = {name: selection_at_start(name) for name in ("paper", "authors", "softmax")}
     print(json.dumps(start, indent=1))
@@ -135,7 +134,6 @@ def main() -> None:
     alpha = round(tuned(tuning, drawn), 4)
     fixed = several("VSC", [{"alpha": alpha, "seed": s} for s in args.seeds])
     report = {
-        "torch": torch.__version__,
         "selection_at_start": start,
         "learned": learned,
         "variants": others,

@@ -3,11 +3,14 @@
     python -m reproductions.smiley --out results/
 
 Five models at J = 20, 60 and 120 on binary 32 x 32 smileys with known sparse sources S * V: three seeds, and six for
-the sparse models, whose scores are judged. alpha is set in advance; the weights of beta-VAE and beta-TCVAE are chosen
-at J = 60 on seed 0 by contrast on a validation half (the paper says "correlation contrast" and defines nothing: here
-the mean over used units of the largest |corr| less the mean of the others). The scores are of the other half of the
-20,000 test images. No number is published; our prototype found 20, 21 and 20 used units for VSC, purity .91, .88, .90,
-and a plain VAE no worse on purity.
+the sparse models, whose scores are judged. The weights of beta-VAE and beta-TCVAE are chosen at J = 60 on seed 0 by
+contrast on a validation half (the paper says "correlation contrast" and defines nothing: here the mean over used units
+of the largest |corr| less the mean of the others). The sparse models had more attention than the dense ones: their
+alpha (.03, .05, .1), the ramp of the KL (.1 to .6 of the run) and the clipping of gradients were found on seeds 0 to 5,
+and what is reported comes from seeds that had no part in that. Seeds differ in weights and noise; three at a time share
+their batches. The scores are of the other half of the 20,000 test images. No number is published; our prototype found
+20, 21 and 20 used units for VSC, purity .91, .88, .90, and a plain VAE no worse on purity. The sources themselves,
+taken for a code, are the ceiling.
 
 A unit is used when the standard deviation of its code over the test images exceeds .05.
 """
@@ -20,7 +23,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 import sparsevae as sv
 from reproductions import jobs
@@ -30,7 +32,9 @@ from sparsevae.data import smiley
 
 ALPHA = {"VSC": 0.05, "PseudoVSC": 0.03}  # P(on) of a unit, and of a pseudo-input's units in the mean
 CLIP = {"PseudoVSC": 10.0}  # norm of a gradient; without it one run in nine of PseudoVSC goes astray, at J = 120
+RAMP = {"PseudoVSC": 0.6}  # share of the run in which the KL's weight grows, where it is not .4: at J = 20 units die
 SIZES = (20, 60, 120)
+SEEDS = (6, 7, 8, 9, 10, 11)
 BETAS = (2.0, 4.0, 8.0, 16.0)
 SPARSE = ("PseudoVSC", "VSC")
 WEIGHTED = ("BetaVAE", "BetaTCVAE")
@@ -56,7 +60,7 @@ def train(
             batch_size=250,
             learning_rate=1e-3,
             clip_norm=CLIP.get(model),
-            kl_warmup=0.4,
+            kl_warmup=RAMP.get(model, 0.4),
             seed=seed,
             device=device,
             verbose=0,
@@ -88,9 +92,8 @@ def look(est: sv.SparseCoder, matrix: bool) -> dict[str, Any]:
     found["test"] = scores(Z[half:], S[half:], V[half:])
     found["test"]["score"] = est.score(data.X_test[half : half + 2000])
     if matrix:
-        found["matrix"] = np.round(
-            metrics.correlation_matrix(np.abs(Z[half:]), np.abs(S[half:] * V[half:])), 3
-        ).tolist()
+        C = metrics.correlation_matrix(np.abs(Z[half:]), np.abs(S[half:] * V[half:]))
+        found["matrix"] = np.round(C[metrics.used_units(Z[half:])], 3).tolist()
     return found
 
 
@@ -98,14 +101,18 @@ def scores(Z: np.ndarray[Any, Any], S: np.ndarray[Any, Any], V: np.ndarray[Any, 
     """Used units, in all and by attribute; best match, purity, contrast, MIG, and switches against presence."""
     used = metrics.used_units(Z)
     C = metrics.correlation_matrix(np.abs(Z), np.abs(S * V))
+    presence = dict(zip(smiley.GROUPS, metrics.presence_accuracy(Z, S, smiley.GROUPS).accuracy.tolist(), strict=True))
+    match = metrics.best_match(C[used]).correlation if used.any() else np.zeros(S.shape[1])
     return {
         "used": int(used.sum()),
         "used_by_group": metrics.units_per_group(C, smiley.GROUPS, used),
-        "best_match": float(metrics.best_match(C[used]).correlation.mean()) if used.any() else 0.0,
-        "purity": metrics.block_purity(C, smiley.GROUPS, used),
-        "contrast": metrics.contrast(C, used),
+        "best_match": float(match.mean()),
+        "best_match_by_source": np.round(match, 3).tolist(),
+        "purity": metrics.block_purity(C, smiley.GROUPS, used) if used.any() else 0.0,
+        "contrast": metrics.contrast(C, used) if used.any() else 0.0,
         "mig": metrics.mig(Z, S * V),
-        "presence": float(metrics.presence_accuracy(Z, S, smiley.GROUPS).accuracy.mean()),
+        "presence": float(np.mean(list(presence.values()))),
+        "presence_by_group": presence,
         "nonzeros": float((Z != 0).sum(1).mean()),
     }
 
@@ -127,9 +134,9 @@ def table(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
             if found:
                 row: dict[str, Any] = {"model": model, "units": units, "seeds": len(found)}
                 row["used"] = [f["used"] for f in found]
-                row["used_by_group"] = {
-                    g: float(np.mean([f["used_by_group"][g] for f in found])) for g in smiley.GROUPS
-                }
+                for k in ("used_by_group", "presence_by_group"):
+                    row[k] = {g: float(np.mean([f[k][g] for f in found])) for g in smiley.GROUPS}
+                row["best_match_by_source"] = np.mean([f["best_match_by_source"] for f in found], 0).round(3).tolist()
                 for k in (*SCORES, "contrast", "nonzeros", "score"):
                     row[k] = float(np.mean([f[k] for f in found]))
                 rows.append(row)
@@ -155,19 +162,18 @@ def verdict(rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def figure(results: list[dict[str, Any]], path: Path) -> None:
-    """Correlation matrices at J = 60, seed 0: rows are units by the source they follow, columns are sources."""
+    """Correlations at J = 60, first seed: rows are used units by the source they follow, columns are sources."""
     import matplotlib
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    shown = [r for r in results if "matrix" in r and r["seed"] == 0]
+    shown = list({r["model"]: r for r in reversed(results) if "matrix" in r}.values())[::-1]
     if not shown:
         return
     fig, axes = plt.subplots(1, len(shown), figsize=(2.6 * len(shown), 5), squeeze=False, layout="constrained")
     for ax, r in zip(axes[0], shown, strict=True):
         C = np.array(r["matrix"])
-        C = C[np.argsort(-C.max(1))[: r["test"]["used"]]]
         C = C[np.lexsort((-C.max(1), C.argmax(1)))]
         image = ax.imshow(C, cmap="magma", vmin=0, vmax=1, aspect="auto", interpolation="nearest")
         for group in list(smiley.GROUPS.values())[1:]:
@@ -175,7 +181,7 @@ def figure(results: list[dict[str, Any]], path: Path) -> None:
         ax.set_title(f"{r['model']}\n{r['test']['used']} units used", fontsize=9)
         ax.set_xticks([(g.start + g.stop - 1) / 2 for g in smiley.GROUPS.values()], list(smiley.GROUPS), fontsize=7)
         ax.set_yticks([])
-    axes[0][0].set_ylabel("units, as many of the best correlated as are used", fontsize=8)
+    axes[0][0].set_ylabel("units that are used", fontsize=8)
     fig.colorbar(image, ax=axes[0].tolist(), shrink=0.6, label="|corr(|z|, |S V|)|")
     fig.savefig(path, dpi=150)
     plt.close(fig)
@@ -184,7 +190,7 @@ def figure(results: list[dict[str, Any]], path: Path) -> None:
 def main() -> None:
     parser = jobs.options(__doc__)
     parser.add_argument("--steps", type=int, default=50_000)
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4, 5])
+    parser.add_argument("--seeds", type=int, nargs="+", default=list(SEEDS))
     parser.add_argument("--sizes", type=int, nargs="+", default=list(SIZES))
     parser.add_argument("--models", nargs="+", default=list(MODELS))
     args = parser.parse_args()
@@ -192,7 +198,7 @@ def main() -> None:
 
     def several(model: str, units: int, members: list[dict[str, Any]], *, matrix: bool = False) -> list[dict[str, Any]]:
         job = {"model": model, "units": units, "steps": args.steps, "members": members, "matrix": matrix}
-        runs = jobs.run(train, [job], state, device=args.device)[0]["runs"]
+        runs = jobs.run_stack(train, job, state, device=args.device)
         return [{"model": model, "units": units, **r} for r in runs]
 
     weighted = [m for m in WEIGHTED if m in args.models]
@@ -206,13 +212,15 @@ def main() -> None:
             for some in (seeds[i : i + TOGETHER] for i in range(0, len(seeds), TOGETHER)):
                 results += several(model, units, [{"seed": seed, **own} for seed in some], matrix=units == 60)
     rows = table(results)
+    S, V = (np.asarray(_data().truth_test[k]) for k in ("S", "V"))
+    half = len(S) // 2
     report = {
-        "torch": torch.__version__,
         "alpha": ALPHA,
         "steps": args.steps,
         "betas": betas,
         "truth": {name: s.stop - s.start for name, s in smiley.GROUPS.items()},
         "search": [{k: r[k] for k in ("model", "beta", "contrast")} for r in search],
+        "ceiling": scores((S * V)[half:], S[half:], V[half:]),
         "table": rows,
         "verdict": verdict(rows),
         "runs": [{k: v for k, v in r.items() if k != "matrix"} for r in results],

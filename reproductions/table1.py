@@ -6,12 +6,13 @@
    stochastic gradient descent with momentum .9, rates {3e-5, 1e-5, 3e-4, 1e-4, 3e-3, 1e-3}, batch 100, temperatures
    max(.5, e^(-r t)) with r in {1e-5, 1e-4}, held for 500 steps; one stored binarisation of MNIST; 1,000-sample bound of
    hard draws on test data. The rate (and r) of an estimator is chosen by the hard one-sample bound on 5,000 held-out
-   training images, on seed 0 and with a fifth of the steps.
+   training images, on seed 0 and with a fifth of the steps, in which temperatures fall five times as fast.
 2. Like for like, which the paper lacks: the same estimators with SDLGM's networks, Adam 1e-3 and 10,000 iterations; and
    beside them SDLGM itself, 40 of 200 features, counts and distinct, with hard draws (rloo).
 
-Published (categorical / Bernoulli): see PUBLISHED. Jang et al. normalise the variance of the score function, and so does
-the row that stands beside theirs; without that, and rloo, four draws an item as each other's baseline, are ours to add.
+Published (categorical / Bernoulli): see PUBLISHED. Jang et al. normalise the variance of the score function, and so
+does the row beside theirs. The plain one, and rloo with four draws of an item as each other's baseline, are ours to
+add.
 """
 
 from __future__ import annotations
@@ -20,7 +21,6 @@ import json
 from typing import Any
 
 import numpy as np
-import torch
 
 import sparsevae as sv
 from reproductions import jobs
@@ -41,6 +41,7 @@ CATEGORIES = {"categorical": 10, "bernoulli": None}
 RATES = (3e-5, 1e-5, 3e-4, 1e-4, 3e-3, 1e-3)
 COOLING = (1e-5, 1e-4)
 HELD_OUT = 5000
+SHORTER = 5  # times, the runs that search
 
 
 def train(
@@ -63,7 +64,8 @@ def train(
     jang = protocol == "jang"
     own: dict[str, Any] = {"hidden": () if jang else (512, 384, 256), "learned_prior": True}
     if "concrete" in gradient:
-        own["temperature"] = sv.Exponential(1.0, cooling, floor=0.5, every=500)
+        faster = SHORTER if search else 1
+        own["temperature"] = sv.Exponential(1.0, faster * cooling, floor=0.5, every=500 // faster)
     if gradient == "slope-annealed":
         own["slope"] = sv.Linear(1.0, 5.0)
     group: list[Any] = []
@@ -122,9 +124,10 @@ def main() -> None:
                     for r in RATES
                     for c in (COOLING if "concrete" in gradient else COOLING[:1])
                 ]
-                few = {"steps": args.steps // 5, "seeds": [0], "protocol": "jang", "search": True}
+                few = {"steps": args.steps // SHORTER, "seeds": [0], "protocol": "jang", "search": True}
                 scores = [one(**base, **few, **t).get("hard_1", np.inf) for t in tries]
                 best = tries[int(np.argmin(scores))]
+                row["tries"] = [{**t, "hard_1": s} for t, s in zip(tries, scores, strict=True)]
                 row["jang"] = best | one(**base, steps=args.steps, seeds=args.seeds, protocol="jang", **best)
             if "own" in args.protocols:
                 row["own"] = one(
@@ -137,8 +140,7 @@ def main() -> None:
         table.append({"gradient": "rloo", "kind": f"SDLGM, {kind}", "own": one(**job, rate=1e-3)})
         print(json.dumps(table[-1]), flush=True)
     args.out.mkdir(parents=True, exist_ok=True)
-    report = {"torch": torch.__version__, "table": table}
-    (args.out / "table1.json").write_text(json.dumps(report, indent=1) + "\n")
+    (args.out / "table1.json").write_text(json.dumps({"table": table}, indent=1) + "\n")
 
 
 if __name__ == "__main__":
