@@ -99,6 +99,22 @@ def train(
     }
 
 
+def lines(table: list[dict[str, Any]]) -> list[str]:
+    """A line for each row: published; then by Jang et al.'s protocol and by our own: 1,000 samples, one, relaxed."""
+
+    def numbers(found: dict[str, Any] | None) -> str:
+        if found is None or "diverged" in found:
+            return f"{'diverged' if found else '-':>24}"
+        return "".join(f"{np.mean(found[k]):8.1f}" for k in ("hard_1000", "hard_1", "relaxed"))
+
+    head = f"{'estimator':27}{'kind':17}{'published':>9}{'1,000':>8}{'1':>8}{'relaxed':>8}{'1,000':>8}{'1':>8}{'relaxed':>8}"
+    told = []
+    for r in table:
+        published = f"{r['published']:9.1f}" if r.get("published") else " " * 9
+        told.append(f"{r['gradient']:27}{r['kind']:17}{published}{numbers(r.get('jang'))}{numbers(r.get('own'))}")
+    return [head, *told]
+
+
 def main() -> None:
     parser = jobs.options(__doc__)
     parser.add_argument("--steps", type=int, default=100_000, help="of Jang et al.'s protocol")
@@ -134,11 +150,10 @@ def main() -> None:
                     **base, steps=args.own_steps, seeds=args.seeds, protocol="own", rate=1e-3, cooling=1e-4
                 )
             table.append(row)
-            print(json.dumps(row), flush=True)
     for kind in ("counts", "distinct") if "own" in args.protocols else ():
         job = {"gradient": "rloo", "kind": kind, "steps": args.own_steps, "seeds": args.seeds, "protocol": "own"}
         table.append({"gradient": "rloo", "kind": f"SDLGM, {kind}", "own": one(**job, rate=1e-3)})
-        print(json.dumps(table[-1]), flush=True)
+    print("\n".join(lines(table)))
     args.out.mkdir(parents=True, exist_ok=True)
     (args.out / "table1.json").write_text(json.dumps({"table": table}, indent=1) + "\n")
 
