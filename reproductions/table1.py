@@ -107,7 +107,8 @@ def lines(table: list[dict[str, Any]]) -> list[str]:
             return f"{'diverged' if found else '-':>24}"
         return "".join(f"{np.mean(found[k]):8.1f}" for k in ("hard_1000", "hard_1", "relaxed"))
 
-    head = f"{'estimator':27}{'kind':17}{'published':>9}{'1,000':>8}{'1':>8}{'relaxed':>8}{'1,000':>8}{'1':>8}{'relaxed':>8}"
+    columns = 2 * ("1,000", "1", "relaxed")
+    head = f"{'estimator':27}{'kind':17}{'published':>9}" + "".join(f"{c:>8}" for c in columns)
     told = []
     for r in table:
         published = f"{r['published']:9.1f}" if r.get("published") else " " * 9
