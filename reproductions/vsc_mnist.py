@@ -12,16 +12,15 @@ objective is relaxed. A third party's relaxed figures for alpha .2 and .5 are 11
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import json
 import time
-from pathlib import Path
 from typing import Any
 
 import torch
 
 import sparsevae as sv
+from reproductions import jobs
 
 SETTINGS: dict[str, Any] = {
     "steps": 60_000,
@@ -34,12 +33,15 @@ SETTINGS: dict[str, Any] = {
 BARS = {"elbo_mean": 105.5, "elbo_worst": 106.5, "importance_mean": 100.0, "drawn_mean": 26.0}
 
 
-def run(seed: int, alpha: float, importance: int, rows: int, **overrides: Any) -> dict[str, Any]:
+def train(
+    seed: int, alpha: float, importance: int, rows: int, steps: int, kl_warmup: int, device: str = "auto"
+) -> dict[str, Any]:
     """Train one seed and measure it on the stored test set."""
     data = sv.data.load("mnist")
     assert data.X_test is not None
     test = sv.data.binarise(data.X_test, seed=0)[:rows]
-    training = sv.Training(**(SETTINGS | overrides), seed=seed, verbose=1)
+    settings = SETTINGS | {"steps": steps, "kl_warmup": kl_warmup}
+    training = sv.Training(**settings, seed=seed, device=device, verbose=1)
     est = sv.VSC(200, alpha=alpha, hidden=(512, 512), training=training)
     began = time.perf_counter()
     est.fit(data.X)
@@ -47,17 +49,12 @@ def run(seed: int, alpha: float, importance: int, rows: int, **overrides: Any) -
     report = est.evaluate(test)
     bound = est.importance_bound(test, n_samples=importance)
     return {
-        "seed": seed,
-        "alpha": alpha,
-        "device": str(torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"),
-        "torch": torch.__version__,
         "test_sha256": hashlib.sha256(test.tobytes()).hexdigest()[:16],
         "test_rows": len(test),
         "training_seconds": round(trained, 1),
         "elbo": -report["score"],
         "elbo_standard_error": report["score_standard_error"],
         "importance": -float(bound.bound.mean()),
-        "importance_samples": importance,
         "effective_samples_median": float(torch.tensor(bound.effective_samples).median()),
         "nonzeros_drawn": report["nonzeros_drawn"],
         "nonzeros_mode": report["nonzeros_mode"],
@@ -80,8 +77,7 @@ def verdict(results: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=Path("results"))
+    parser = jobs.options(__doc__)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--alpha", type=float, default=0.1)
     parser.add_argument("--importance", type=int, default=1000, help="samples of the importance bound")
@@ -89,11 +85,11 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=SETTINGS["steps"])
     args = parser.parse_args()
     warmup = min(SETTINGS["kl_warmup"], args.steps // 6)
-    results = []
-    for seed in args.seeds:
-        settings = {"steps": args.steps, "kl_warmup": warmup}
-        results.append(run(seed, args.alpha, args.importance, args.rows, **settings))
-        print(json.dumps(results[-1]), flush=True)
+    own = {"alpha": args.alpha, "importance": args.importance, "rows": args.rows}
+    todo = [{"seed": seed, **own, "steps": args.steps, "kl_warmup": warmup} for seed in args.seeds]
+    results = jobs.run(train, todo, args.state or args.out / "state", device=args.device)
+    for r in results:
+        print(json.dumps(r))
     report = {"results": results, "verdict": verdict(results)}
     args.out.mkdir(parents=True, exist_ok=True)
     (args.out / "vsc_mnist.json").write_text(json.dumps(report, indent=1) + "\n")
