@@ -12,12 +12,10 @@ import importlib.util
 import io
 import logging
 import math
-import statistics
 import tempfile
 import time
 import warnings
-from collections.abc import Iterator
-from itertools import pairwise
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -33,24 +31,31 @@ FLOOR = 0.03  # least variance of the likelihood, for ours and for the peer
 
 
 class Clock:
-    """Reads the time at step `first`, every BLOCK steps from there, and at `last`; waits for the device each time."""
+    """Times blocks of BLOCK steps from step `first` to `last`, waiting for the device each time.
 
-    def __init__(self, first: int, last: int, device: torch.device) -> None:
-        self.first, self.last, self.device = first, last, device
+    Before every block it lets someone else run: `rest`, which is not counted.
+    """
+
+    def __init__(self, first: int, last: int, device: torch.device, rest: Callable[[], None] = lambda: None) -> None:
+        self.first, self.last, self.device, self.rest = first, last, device, rest
         self.marks = [*range(first, last, min(BLOCK, last - first)), last]
-        self.readings: dict[int, float] = {}
+        self.warm = 0.0  # when the first block was due
+        self.blocks: list[float] = []  # seconds a step
 
     def __call__(self, step: int) -> None:
-        if step in self.marks:
-            if self.device.type == "cuda":
-                torch.cuda.synchronize(self.device)
-            self.readings[step] = time.perf_counter()
-
-    @property
-    def seconds_per_step(self) -> float:
-        """Median over the blocks of a block's mean: a burst of someone else's work spoils a block, not the result."""
-        blocks = pairwise(self.marks)
-        return statistics.median((self.readings[b] - self.readings[a]) / (b - a) for a, b in blocks)
+        if step not in self.marks:
+            return
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+        now = time.perf_counter()
+        if step == self.first:
+            self.warm = now
+        else:
+            before = self.marks[len(self.blocks)]
+            self.blocks.append((now - self._began) / (step - before))
+        if step != self.last:
+            self.rest()
+        self._began = time.perf_counter()
 
 
 class HandVSC(nn.Module):
@@ -128,13 +133,29 @@ def resident_batches(X: Tensor, batch: int) -> Iterator[Tensor]:
                 yield X[index]
 
 
-def hand_loop(model: HandVSC | HandHSVAE, batches: Iterator[Tensor], clock: Clock, *, fused: bool) -> float:
-    """Adam on `model` until the clock's last step; the loss is looked at once a block. Seconds a step."""
+def products(model: HandVSC, batch: int) -> Iterator[None]:
+    """The matrix products of a step of `model` and nothing else, into buffers at hand: no loop can take less.
+
+    y = x W', dW = dy' x and, but for the first layer, dx = dy W.
+    """
+    layers = []
+    for layer in (m for m in model.modules() if isinstance(m, nn.Linear)):
+        W = layer.weight.detach()
+        x, dy = (torch.randn(batch, n, device=W.device) for n in (layer.in_features, layer.out_features))
+        layers.append((x, W, dy, torch.empty_like(dy), torch.empty_like(W), torch.empty_like(x)))
+    while True:
+        for i, (x, W, dy, y, dW, dx) in enumerate(layers):
+            torch.mm(x, W.t(), out=y)
+            torch.mm(dy.t(), x, out=dW)
+            if i:
+                torch.mm(dy, W, out=dx)
+        yield
+
+
+def hand_steps(model: HandVSC | HandHSVAE, batches: Iterator[Tensor], *, fused: bool) -> Iterator[None]:
+    """Adam on `model`, a step at a time; the loss is looked at once a block."""
     adam = torch.optim.Adam(model.parameters(), lr=1e-3, fused=True if fused else None)
     for step, x in enumerate(batches):
-        clock(step)
-        if step == clock.last:
-            break
         eps = torch.randn(len(x), model.units, device=x.device)
         u = torch.rand(len(x), model.units, device=x.device)
         loss = model.loss(x, eps, u)
@@ -143,15 +164,23 @@ def hand_loop(model: HandVSC | HandHSVAE, batches: Iterator[Tensor], clock: Cloc
         adam.step()
         if step % BLOCK == 0 and not math.isfinite(loss.item()):
             raise ArithmeticError(f"the peer's loss was not finite at step {step}")
-    return clock.seconds_per_step
+        yield
+
+
+def loop(steps: Iterator[None], clock: Clock) -> None:
+    """Steps until the clock's last."""
+    for step in range(clock.last):
+        clock(step)
+        next(steps)
+    clock(clock.last)
 
 
 def has_pythae() -> bool:
     return importlib.util.find_spec("pythae") is not None
 
 
-def pythae_loop(X: Tensor, hidden: int, units: int, batch: int, clock: Clock) -> float:
-    """pythae's VAE (no gates, no variance head) through its own BaseTrainer, on the CPU. Seconds a step."""
+def pythae_loop(X: Tensor, hidden: int, units: int, batch: int, clock: Clock) -> None:
+    """pythae's VAE (no gates, no variance head) through its own BaseTrainer, on the CPU."""
     with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
         warnings.simplefilter("ignore")
         from pythae.data.datasets import BaseDataset
@@ -204,4 +233,3 @@ def pythae_loop(X: Tensor, hidden: int, units: int, batch: int, clock: Clock) ->
             rows = X[: min(len(X), (clock.last + 1) * batch)]
             data = BaseDataset(rows, torch.zeros(len(rows)))
             BaseTrainer(VAE(config, Encoder(), Decoder()), data, training_config=settings, callbacks=[Timer()]).train()
-    return clock.seconds_per_step

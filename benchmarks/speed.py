@@ -1,14 +1,14 @@
 """Milliseconds a training step: our loop, a hand-written peer loop of the same model, and pythae's trainer.
 
-The model is VSC 784-400-200-400-784 with a Gaussian likelihood of learned variance. Every contender runs the same
-number of steps a round, rounds are interleaved, and ratios are taken inside a round, so that a noisy machine hits all
-alike. A window opens after a warm-up and closes `steps` later; what lies inside is the whole loop, and counts as the
-median over blocks of 100 steps.
+The model is VSC 784-400-200-400-784 with a Gaussian likelihood of learned variance. Before every block of 100 steps of
+a contender the peer loop takes one, so that a noisy machine hits both alike: a ratio is between two neighbours, and
+what counts is the median of all ratios. A block is the whole loop, after a warm-up.
 
 - ours: `sv.VSC(...).fit(X)` on uint8 rows, with schedules, checks for non-finite numbers, roll-back copies and a
-  report (active units, non-zeros) every 100 steps, as a default run of 10,000 steps has them. A schedule that reads
-  the clock opens and closes the window; set-up (statistics of the data, compiling, capturing) is shown apart.
+  report (active units, non-zeros) every 100 steps, as a default run of 10,000 steps has them. A schedule reads the
+  clock; set-up (statistics of the data, compiling, capturing) is shown apart.
 - peer: plain PyTorch on float32 rows, with none of that but a look at the loss every 100 steps.
+- the matrix products of a step alone: what no loop of this model can be faster than, on this machine.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -34,6 +34,10 @@ from sparsevae.draw import Draw
 from sparsevae.threads import threads
 
 HIDDEN, UNITS, ALPHA = 400, 200, 0.1
+PRODUCTS = "matrix products alone"
+WORKERS = "peer: DataLoader, 2 workers, Adam"
+PYTHAE = "pythae's VAE (no gates, no variance)"
+VAE = "our VAE of pythae's shapes"
 
 
 def images(n: int) -> tuple[np.ndarray[Any, Any], str]:
@@ -74,10 +78,12 @@ class _Fixed:
         return self.u
 
 
-def fitted(est: sv.SparseCoder, X: Any) -> sv.SparseCoder:
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """These runs are too short to be sparse."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", sv.SparsityWarning)  # these runs are too short to be sparse
-        return est.fit(X)
+        warnings.simplefilter("ignore", sv.SparsityWarning)
+        yield
 
 
 def vsc(**more: Any) -> sv.VSC:
@@ -92,7 +98,8 @@ def same_model(X: np.ndarray[Any, Any], batch: int, device: torch.device) -> flo
     Returns the relative difference of the losses.
     """
     settings = sv.Training(steps=20, batch_size=batch, device=str(device), verbose=0, tf32=False)
-    est = fitted(vsc(training=settings), X[: 10 * batch])
+    with quiet():
+        est = vsc(training=settings).fit(X[: 10 * batch])
     gate: Any = est.model_.posterior.gate
     peer = HandVSC(X.shape[1], HIDDEN, UNITS, ALPHA, float(gate.sharpness)).to(device)
     own = list(est.model_.parameters())
@@ -122,7 +129,7 @@ class Ours:
         self.est, self.X, self.reseed, self.training = est, X, reseed, training
         self.setup: list[float] = []
 
-    def __call__(self, batch: int, clock: Clock) -> float:
+    def __call__(self, batch: int, clock: Clock) -> None:
         def tick(step: int, total: int) -> float:
             clock(step)
             return 1.0
@@ -141,55 +148,85 @@ class Ours:
             **self.training,
         )
         start = time.perf_counter()
-        fitted(Timed(**self.est.get_params(deep=False) | {"training": settings}), self.X)
-        self.setup.append(clock.readings[clock.first] - start)
-        return clock.seconds_per_step
+        Timed(**self.est.get_params(deep=False) | {"training": settings}).fit(self.X)
+        self.setup.append(clock.warm - start)
 
 
-Contender = Callable[[int, Clock], float]
+Contender = Callable[[int, Clock], None]
+Stepper = Callable[[int], Iterator[None]]
 
 
-def contenders(X: np.ndarray[Any, Any], device: torch.device) -> dict[str, Contender]:
-    """Everyone who takes part, by name."""
+class Times(NamedTuple):
+    """Milliseconds a step in every block of a contender, and in the peer's block before it."""
+
+    own: list[float]
+    peer: list[float]
+
+    @property
+    def ratios(self) -> list[float]:
+        return [b / a for a, b in zip(self.own, self.peer, strict=True)]
+
+
+def contenders(X: np.ndarray[Any, Any], device: torch.device) -> tuple[Stepper, dict[str, Contender]]:
+    """The peer loop, and everyone who is compared with it."""
     floats = torch.tensor(X).float() / 255
     resident = floats.to(device)
 
     def model() -> HandVSC:
         return HandVSC(X.shape[1], HIDDEN, UNITS, ALPHA).to(device)
 
-    def loader(workers: int) -> Contender:
-        return lambda batch, clock: peers.hand_loop(
-            model(), peers.loader_batches(floats, batch, workers, device), clock, fused=False
+    def loader(workers: int) -> Stepper:
+        return lambda batch: peers.hand_steps(
+            model(), peers.loader_batches(floats, batch, workers, device), fused=False
         )
+
+    def by_steps(steps: Stepper) -> Contender:
+        return lambda batch, clock: peers.loop(steps(batch), clock)
 
     found: dict[str, Contender] = {
         "ours": Ours(vsc(), X, compile=False),
         "ours, compiled": Ours(vsc(), X, compile=True),
-        "peer: DataLoader, 0 workers, Adam": loader(0),
-        "peer: DataLoader, 2 workers, Adam": loader(2),
-        "peer: data on device, fused Adam": lambda batch, clock: peers.hand_loop(
-            model(), peers.resident_batches(resident, batch), clock, fused=True
+        WORKERS: by_steps(loader(2)),
+        "peer: data on device, fused Adam": by_steps(
+            lambda batch: peers.hand_steps(model(), peers.resident_batches(resident, batch), fused=True)
         ),
+        PRODUCTS: by_steps(lambda batch: peers.products(model(), batch)),
     }
     if device.type == "cpu" and peers.has_pythae():
-        found["pythae's VAE (no gates, no variance)"] = lambda batch, clock: peers.pythae_loop(
-            floats, HIDDEN, UNITS, batch, clock
-        )
-        found["our VAE of pythae's shapes"] = Ours(
-            sv.VAE(UNITS, hidden=(HIDDEN,), likelihood="fixed-gaussian"), X, compile=False
-        )
-    return found
+        found[PYTHAE] = lambda batch, clock: peers.pythae_loop(floats, HIDDEN, UNITS, batch, clock)
+        found[VAE] = Ours(sv.VAE(UNITS, hidden=(HIDDEN,), likelihood="fixed-gaussian"), X, compile=False)
+    return loader(0), found
 
 
 def race(
-    field: dict[str, Contender], batch: int, rounds: int, warmup: int, steps: int, device: torch.device
-) -> dict[str, list[float]]:
-    """Interleaved rounds: name -> milliseconds a step in each."""
-    times: dict[str, list[float]] = {name: [] for name in field}
+    peer: Stepper,
+    field: dict[str, Contender],
+    batch: int,
+    rounds: int,
+    warmup: int,
+    steps: int,
+    device: torch.device,
+) -> dict[str, Times]:
+    """Every contender in turn, round after round, each of its blocks next to one of the peer's."""
+    times = {name: Times([], []) for name in field}
+    beside = peer(batch)
+    peers.loop(beside, Clock(0, warmup, device))
     for i in range(rounds):
         names = list(field)
         for name in names[i % len(names) :] + names[: i % len(names)]:  # everyone starts a round in turn
-            times[name].append(1e3 * field[name](batch, Clock(warmup, warmup + steps, device)))
+            before: list[float] = []
+
+            def rest(before: list[float] = before) -> None:
+                clock = Clock(0, min(BLOCK, steps), device)
+                with torch.enable_grad():
+                    peers.loop(beside, clock)
+                before += clock.blocks
+
+            clock = Clock(warmup, warmup + steps, device, rest)
+            with quiet():
+                field[name](batch, clock)
+            times[name].own.extend(1e3 * seconds for seconds in clock.blocks)
+            times[name].peer.extend(1e3 * seconds for seconds in before)
     return times
 
 
@@ -202,50 +239,53 @@ def run(device: torch.device, *, quick: bool, batches: list[int]) -> dict[str, A
         result["threads"] = count
         result["loss_difference"] = same_model(X, 100, device)
         print(f"Speed: VSC 784-{HIDDEN}-{UNITS}-{HIDDEN}-784, Gaussian with learned variance, on {result['data']}")
-        print(f"{rounds} interleaved rounds of {steps} steps, {count} torch threads; ours keeps uint8 rows and ")
+        print(f"{rounds} rounds of {steps} steps, {count} torch threads; ours keeps uint8 rows and ")
         print("scales them on the fly, peers hold float32. Loss of ours and peer on the same weights, rows and ")
         print(f"noise: equal to {result['loss_difference']:.0e} relative.")
         for batch in batches:
-            field = contenders(X, device)
-            times = race(field, batch, rounds, warmup, steps, device)
+            peer, field = contenders(X, device)
+            times = race(peer, field, batch, rounds, warmup, steps, device)
             result[f"batch {batch}"] = judge(field, times, batch, device)
     return result
 
 
-def judge(field: dict[str, Contender], times: dict[str, list[float]], batch: int, device: torch.device) -> Any:
-    """Print medians, ratios to the better DataLoader loop round by round, and what became of the targets."""
-    loaders = [k for k in times if "DataLoader" in k]
-    peer = min(loaders, key=lambda k: statistics.median(times[k]))
+def judge(field: dict[str, Contender], times: dict[str, Times], batch: int, device: torch.device) -> Any:
+    """Print medians, ratios to the peer loop, and what became of the targets.
 
-    def ratios(other: str, name: str) -> list[float]:
-        return [b / a for a, b in zip(times[name], times[other], strict=True)]
-
+    The peer is the better of the two DataLoader loops: where two workers are faster than none, ratios are to those.
+    """
+    shift = max(1.0, statistics.median(times[WORKERS].ratios))
     rows, out = [], {}
-    for name, ms in times.items():
-        r = ratios(peer, name)
-        out[name] = {"ms": ms, "median_ms": statistics.median(ms), "times_peer": statistics.median(r), "per_round": r}
+    for name, (own, peer) in times.items():
+        r = [ratio / shift for ratio in times[name].ratios]
+        median = statistics.median(r)
+        out[name] = {"ms": own, "peer_ms": peer, "median_ms": statistics.median(own), "times_peer": median, "ratios": r}
         contender = field[name]
         if isinstance(contender, Ours):
-            out[name]["setup_s"] = contender.setup[-len(ms) :]
+            out[name]["setup_s"] = contender.setup
         setup = f"{contender.setup[0]:.1f}" if isinstance(contender, Ours) else ""
-        span = f"{min(r):.2f} to {max(r):.2f}"
-        rows.append([name, f"{statistics.median(ms):.2f}", f"{statistics.median(r):.2f}", span, setup])
+        low, high = np.quantile(r, [0.1, 0.9])
+        rows.append([name, f"{statistics.median(own):.2f}", f"{median:.2f}", f"{low:.2f} to {high:.2f}", setup])
     write_table(
         f"batch {batch}, {device.type}",
-        ["contender", "ms a step", "times the peer", "in each round", "first set-up, s"],
+        ["contender", "ms a step", "times the peer", "8 of 10 ratios", "first set-up, s"],
         rows,
     )
-    print(f'The peer is the better of the DataLoader loops: "{peer}".')
+    milliseconds = statistics.median(ms for t in times.values() for ms in t.peer) / shift
+    workers = 2 if shift > 1 else 0
+    print(f"The peer is the DataLoader loop with {workers} workers and Adam: {milliseconds:.2f} ms a step.")
+    print(
+        f"With no work but its matrix products a loop would be {out[PRODUCTS]['times_peer']:.2f} times as fast as it."
+    )
     cpu = device.type == "cpu"
     verdicts = [verdict("ours, times the peer loop", 1.2 if cpu else 10.0, out["ours"]["times_peer"])]
     compiled = out["ours, compiled"]["times_peer"]
     verdicts.append(verdict("ours compiled, times the peer loop", 1.5 if cpu else 10.0, compiled))
-    for other in times:
-        if other.startswith("pythae"):
-            measured = statistics.median(ratios(other, "ours"))
-            verdicts.append(verdict("our VSC, times pythae's VAE (which does 2/3 of the arithmetic)", 1.0, measured))
-            measured = statistics.median(ratios(other, "our VAE of pythae's shapes"))
-            verdicts.append(verdict("our VAE, times pythae's VAE (like for like)", 1.0, measured))
-    if cpu and not peers.has_pythae():
+    if PYTHAE in times:
+        theirs = out[PYTHAE]["times_peer"]
+        what = "our VSC, times pythae's VAE (which does 2/3 of the arithmetic)"
+        verdicts.append(verdict(what, 1.0, out["ours"]["times_peer"] / theirs))
+        verdicts.append(verdict("our VAE, times pythae's VAE (like for like)", 1.0, out[VAE]["times_peer"] / theirs))
+    elif cpu:
         print("pythae is not installed here, so it was not measured (pip install pythae==0.1.2).")
-    return {"contenders": out, "peer": peer, "verdicts": verdicts}
+    return {"contenders": out, "peer_workers": workers, "peer_ms": milliseconds, "verdicts": verdicts}

@@ -1,8 +1,9 @@
 """Sentences a second and peak memory of HSVAE: our loop, and a hand-written peer loop of the same model.
 
 On CUDA the model has its paper's size (states of 512, 20,000 words, 32 units, batch 512, bfloat16), and is compared
-with the paper's own time too: 165 s for an epoch of 140,000 sentences on a TITAN RTX. On a CPU it is small. Rounds are
-interleaved and timed as in `speed`; each of ours has a seed, and so widths of batches, of its own.
+with the paper's own time too: 165 s for an epoch of 140,000 sentences on a TITAN RTX. On a CPU it is small. Each is
+weighed in a run of its own; then they are timed side by side as in `speed`. Every round of ours has a seed, and so
+widths of batches, of its own.
 
 - ours: `sv.HSVAE(...).fit(texts)`. Batches of one width each, no wider than their longest sentence needs; logits
   a chunk of positions at a time.
@@ -16,6 +17,7 @@ from __future__ import annotations
 import gc
 import os
 import statistics
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,7 +29,7 @@ import sparsevae as sv
 from benchmarks import peers
 from benchmarks.peers import Clock, HandHSVAE
 from benchmarks.report import verdict, write_table
-from benchmarks.speed import Contender, Ours, fitted, precision, race
+from benchmarks.speed import Contender, Ours, Stepper, Times, precision, quiet, race
 from sparsevae.draw import Draw, Fresh
 from sparsevae.text import Vocabulary
 from sparsevae.threads import threads
@@ -101,7 +103,8 @@ class _Heard(Fresh):
 def same_model(texts: list[str], size: Size, vocabulary: Vocabulary, device: torch.device) -> float:
     """Assert that ours and the peer have one loss on the same weights, sentences and draws; how far they are apart."""
     settings = sv.Training(steps=1, batch_size=size.batch, device=str(device), verbose=0, tf32=False)
-    est = fitted(estimator(size, vocabulary).set_params(training=settings), texts[: 2 * size.batch])
+    with quiet():
+        est = estimator(size, vocabulary).set_params(training=settings).fit(texts[: 2 * size.batch])
     peer = hand_model(size, vocabulary).to(device)
     rows = padded(texts[: size.batch], vocabulary).to(device)
     noise = _Heard(torch.Generator(device).manual_seed(0))
@@ -117,19 +120,13 @@ def same_model(texts: list[str], size: Size, vocabulary: Vocabulary, device: tor
     return difference
 
 
-class Weighed:
-    """A contender whose peak memory is noted too, in GiB."""
-
-    def __init__(self, contender: Contender, device: torch.device) -> None:
-        self.contender, self.device = contender, device
-        self.peaks: list[float] = []
-
-    def __call__(self, batch: int, clock: Clock) -> float:
-        gc.collect()
-        before = _forget_peak(self.device)
-        seconds = self.contender(batch, clock)
-        self.peaks.append((_peak(self.device) - before) / 2**30)
-        return seconds
+def weigh(contender: Contender, batch: int, clock: Clock) -> float:
+    """Peak memory of a contender that runs alone, in GiB."""
+    gc.collect()
+    before = _forget_peak(clock.device)
+    with quiet():
+        contender(batch, clock)
+    return (_peak(clock.device) - before) / 2**30
 
 
 def _forget_peak(device: torch.device) -> float:
@@ -170,43 +167,44 @@ def run(device: torch.device, *, quick: bool) -> dict[str, Any]:
         result["threads"] = count
         result["loss_difference"] = same_model(texts, size, vocabulary, device)
         print(f"Text: HSVAE, states of {size.hidden}, {len(vocabulary)} words, {size.units} units, on {result['data']}")
-        print(f"{rounds} interleaved rounds of {steps} steps, {count} torch threads. Loss of ours and peer on equal ")
+        print(f"{rounds} rounds of {steps} steps, {count} torch threads. Loss of ours and peer on equal ")
         print(f"weights, sentences and draws: equal to {result['loss_difference']:.0e} relative.")
-        field = contenders(texts, size, vocabulary, device)
-        times = race(dict(field), size.batch, rounds, warmup, steps, device)
-    return result | judge(field, times, size, device, smoke=quick)
+        peer, ours = contenders(texts, size, vocabulary, device)
+        both: dict[str, Contender] = {"ours": ours, PEER: lambda batch, clock: peers.loop(peer(batch), clock)}
+        peaks = {k: weigh(c, size.batch, Clock(warmup, warmup + steps, device)) for k, c in both.items()}
+        times = race(peer, {"ours": ours}, size.batch, rounds, warmup, steps, device)["ours"]
+    return result | judge(peaks, times, size, device, smoke=quick)
 
 
-def contenders(texts: list[str], size: Size, vocabulary: Vocabulary, device: torch.device) -> dict[str, Weighed]:
-    """Ours and the peer, by name."""
+def contenders(texts: list[str], size: Size, vocabulary: Vocabulary, device: torch.device) -> tuple[Stepper, Ours]:
+    """The peer loop, and ours."""
     rows = padded(texts, vocabulary).to(device)
-    ours = Ours(estimator(size, vocabulary), texts, reseed=True, bf16=device.type == "cuda", compile=False)
 
-    def peer(batch: int, clock: Clock) -> float:
-        model = hand_model(size, vocabulary).to(device)
-        return peers.hand_loop(model, peers.resident_batches(rows, batch), clock, fused=True)
+    def peer(batch: int) -> Iterator[None]:
+        return peers.hand_steps(
+            hand_model(size, vocabulary).to(device), peers.resident_batches(rows, batch), fused=True
+        )
 
-    return {name: Weighed(c, device) for name, c in {"ours": ours, PEER: peer}.items()}
+    return peer, Ours(estimator(size, vocabulary), texts, reseed=True, bf16=device.type == "cuda", compile=False)
 
 
 def judge(
-    field: dict[str, Weighed], times: dict[str, list[float]], size: Size, device: torch.device, *, smoke: bool = False
+    peaks: dict[str, float], times: Times, size: Size, device: torch.device, *, smoke: bool = False
 ) -> dict[str, Any]:
-    """Print medians, ratios to the peer round by round, memory, and what became of the targets."""
+    """Print medians, ratios to the peer block by block, memory, and what became of the targets."""
     rows, out = [], {}
-    for name, ms in times.items():
-        ratios = [b / a for a, b in zip(ms, times[PEER], strict=True)]
-        rate, peak = 1e3 * size.batch / statistics.median(ms), max(field[name].peaks)
+    for name, ms, ratios in (("ours", times.own, times.ratios), (PEER, times.peer, [1.0] * len(times.peer))):
+        rate = 1e3 * size.batch / statistics.median(ms)
         out[name] = {
             "ms": ms,
             "sentences_per_s": rate,
             "times_peer": statistics.median(ratios),
-            "per_round": ratios,
-            "peak_gib": field[name].peaks,
+            "ratios": ratios,
+            "peak_gib": peaks[name],
         }
         span = f"{min(ratios):.2f} to {max(ratios):.2f}"
-        rows.append([name, f"{rate:.0f}", f"{statistics.median(ratios):.2f}", span, f"{peak:.2f}"])
-    head = ["contender", "sentences a second", "times the peer", "in each round", "peak memory, GiB"]
+        rows.append([name, f"{rate:.0f}", f"{statistics.median(ratios):.2f}", span, f"{peaks[name]:.2f}"])
+    head = ["contender", "sentences a second", "times the peer", "ratios", "peak memory, GiB"]
     write_table(f"batch {size.batch}, {device.type}", head, rows)
     if smoke:
         print("  A smoke run: no target applies.")
@@ -218,6 +216,6 @@ def judge(
         "contenders": out,
         "verdicts": [
             verdict("ours, times the published sentences a second (848, TITAN RTX)", 40.0, published),
-            verdict("peak memory of ours", 8.0, max(field["ours"].peaks), at_most=True, unit=" GiB"),
+            verdict("peak memory of ours", 8.0, peaks["ours"], at_most=True, unit=" GiB"),
         ],
     }

@@ -1,6 +1,9 @@
 """The benchmarks run, on tiny inputs, and say what they should; their numbers are for `make bench`."""
 
 import json
+import statistics
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -34,19 +37,43 @@ def test_a_race_times_every_contender(
     small: np.ndarray, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(peers, "has_pythae", lambda: False)
-    field = speed.contenders(small, CPU)
-    assert {"ours", "ours, compiled", "peer: DataLoader, 2 workers, Adam"} <= set(field)
-    assert not any("pythae" in name for name in field)
-    del field["peer: DataLoader, 2 workers, Adam"]  # compilers and worker processes take too long for a test
+    peer, field = speed.contenders(small, CPU)
+    assert {"ours", "ours, compiled", speed.WORKERS, speed.PRODUCTS} <= set(field)
+    assert speed.PYTHAE not in field
+    del field[speed.WORKERS]  # compilers and worker processes take too long for a test
     field["ours, compiled"] = field["ours"]
-    times = speed.race(field, 20, 2, 2, 5, CPU)
-    assert all(len(ms) == 2 and min(ms) > 0 for ms in times.values())
-    times["ours, compiled"] = [1.0, 1.0]
-    times["peer: DataLoader, 0 workers, Adam"] = [1.4, 1.4]
+    times = speed.race(peer, field, 20, 2, 2, 5, CPU)
+    assert all(len(t.own) == len(t.peer) == 2 and min(t.own + t.peer) > 0 for t in times.values())
+    times["ours, compiled"] = speed.Times([1.0, 1.0], [1.4, 1.4])
+    times[speed.WORKERS] = speed.Times([2.0, 2.0], [1.0, 1.0])
+    field[speed.WORKERS] = field["ours"]
     judged = speed.judge(field, times, 20, CPU)
-    assert judged["peer"] == "peer: DataLoader, 0 workers, Adam"
+    assert judged["peer_workers"] == 0
     assert judged["verdicts"][1]["verdict"] == "missed"
     assert "measured 1.400: missed" in capsys.readouterr().out
+    times[speed.WORKERS] = speed.Times([1.0, 1.0], [2.0, 2.0])  # workers twice as fast: the better loop is the peer
+    judged = speed.judge(field, times, 20, CPU)
+    assert judged["peer_workers"] == 2
+    assert judged["contenders"]["ours, compiled"]["times_peer"] == pytest.approx(0.7)
+
+
+def test_every_block_of_a_contender_has_one_of_the_peer_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peers, "BLOCK", 10)
+    monkeypatch.setattr(speed, "BLOCK", 10)
+    order: list[str] = []
+
+    def steps(name: str, seconds: float) -> Iterator[None]:
+        while True:
+            order.append(name)
+            time.sleep(seconds)
+            yield
+
+    field: dict[str, speed.Contender] = {"slow": lambda batch, clock: peers.loop(steps("slow", 0.004), clock)}
+    times = speed.race(lambda batch: steps("peer", 0.001), field, 1, 2, 3, 30, CPU)["slow"]
+    once = ["slow"] * 3 + (["peer"] * 10 + ["slow"] * 10) * 3
+    assert order == ["peer"] * 3 + once * 2
+    assert len(times.own) == len(times.peer) == 6
+    assert 0 < statistics.median(times.ratios) < 1
 
 
 def test_the_peer_of_sentences_is_the_same_model(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,15 +104,13 @@ def test_the_text_benchmark_weighs_both_and_judges_by_the_device(
     assert set(found["contenders"]) == {"ours", text.PEER}
     assert all(c["sentences_per_s"] > 0 for c in found["contenders"].values())
     assert "no target applies" in capsys.readouterr().out
-    times = {"ours": [15.0, 16.0, 14.0], text.PEER: [150.0, 150.0, 150.0]}
-    field = {name: text.Weighed(lambda batch, clock: 0.0, CPU) for name in times}
-    for weighed in field.values():
-        weighed.peaks = [7.0, 9.0]
-    judged = text.judge(field, times, text.PAPER, torch.device("cuda"))
+    times = speed.Times([15.0, 16.0, 14.0], [150.0, 150.0, 150.0])
+    peaks = {"ours": 9.0, text.PEER: 7.0}
+    judged = text.judge(peaks, times, text.PAPER, torch.device("cuda"))
     assert judged["contenders"]["ours"]["times_peer"] == pytest.approx(10.0)
     verdicts = [v["verdict"] for v in judged["verdicts"]]
     assert verdicts == ["met", "missed"]  # 512 sentences in 15 ms are 40.2 times 848 a second; 9 GiB is more than 8
-    assert [v["verdict"] for v in text.judge(field, times, text.SMALL, CPU)["verdicts"]] == ["met"]
+    assert [v["verdict"] for v in text.judge(peaks, times, text.SMALL, CPU)["verdicts"]] == ["met"]
 
 
 def test_verdicts_are_plain(capsys: pytest.CaptureFixture[str]) -> None:
