@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse
 
-from sparsevae.auditing import check_coder
+from sparsevae.auditing import check_coder, check_decoder
 from sparsevae.estimator import SparseCoder
 from sparsevae.parameters import check_choice, check_number, check_units
 
@@ -227,6 +227,7 @@ def _is_missing(label: Any) -> bool:
 def _code(caller: str, est: SparseCoder, x: Any) -> Array:
     """The code of one row, (J,)."""
     check_coder(caller, est)
+    check_decoder(caller, est)
     Z: Any = est.transform(est.input_.alone(x))
     if Z.shape[0] != 1:
         raise ValueError(f"one row is needed here, got {Z.shape[0]}; pass X[0] or X[:1].")
