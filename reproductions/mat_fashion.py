@@ -2,9 +2,13 @@
 
     python -m reproductions.mat_fashion --out results/
 
-Their setting: images padded to 32 x 32, DCGAN-like networks, 50 units, Laplace likelihood of scale .1, batch 500,
-80 epochs, rate 5e-4. (off, MMD weight) = (.8, 100) beside (0, 0). The measure is the mean Hoyer sparsity of posterior
-means after each unit is divided by its standard deviation over the test images; the authors report a rise, in a figure.
+Their setting: images resized to 32 x 32, DCGAN-like networks, 50 units, Laplace likelihood of scale .1, Adam with
+AMSGrad, batch 500, 80 epochs, rate 5e-4. (off, MMD weight) = (.8, 100) beside (0, 0). The measure is the mean Hoyer
+sparsity of posterior means after each unit is divided by its standard deviation over the test images; the authors
+report a rise, in a figure.
+
+Two things differ here: images are padded to 32 x 32 with two black pixels on every side, not resized, and Adam is
+plain, without AMSGrad.
 """
 
 from __future__ import annotations

@@ -26,20 +26,24 @@ import scipy.sparse
 import torch
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
-from torch.distributions import Distribution, Independent
+from torch.distributions import Bernoulli, Distribution, Independent, Laplace, Normal
 
-from sparsevae.distributions import normal, unit_divergence
+from sparsevae.capped import Capped
+from sparsevae.distributions import SpikeSlab, normal, unit_divergence
 from sparsevae.draw import Draw, PerRow, mix, row_keys
 from sparsevae.estimator import SparseCoder
+from sparsevae.families import Family, OneHotPosterior
 from sparsevae.metrics import aggregate_hoyer, average_hoyer
 from sparsevae.parameters import check_number
+from sparsevae.priors import Prior
 from sparsevae.step import ACTIVE_VARIANCE, BLOCK
 from sparsevae.threads import inference
 from sparsevae.tokens import Written
 
-__all__ = ["Audit", "audit", "check_coder", "check_gain_rows", "measure", "per_row"]
+__all__ = ["Audit", "audit", "check_coder", "check_decoder", "check_gain_rows", "check_separate", "measure", "per_row"]
 
 ACTIVE_KL = 0.01  # nats
+TAKEN = (Normal, Laplace, Bernoulli, SpikeSlab)  # laws of anybody's units whose draws and KLs are known, side by side
 
 Array = np.ndarray[Any, Any]
 Blocks = Callable[[Any], Iterable[tuple[Tensor, int]]]  # rows -> (block, how many of its rows count)
@@ -238,14 +242,16 @@ def audit(
         Rows to judge by, two at least. For callables no path, and a tensor must be on the device they want; they see
         blocks x of it, (B, ...), as float tensors.
     encode : callable
-        x (B, ...) -> q(z|x): a torch Distribution over (B, J), or a pair (mean, variance) of such tensors; for a
-        model that gives log-variances ``lambda x: (mu(x), log_variance(x).exp())``. Put networks into eval mode first.
+        x (B, ...) -> q(z|x): a pair (mean, variance) of tensors (B, J), which stands for a Gaussian; or, over (B, J), a
+        torch Normal, Laplace or Bernoulli, alone or in an Independent, or a `sparsevae.SpikeSlab`. For a model that
+        gives log-variances ``lambda x: (mu(x), log_variance(x).exp())``. Put networks into eval mode first.
     decode : callable
         z (B, J) -> p(x|z): a torch Distribution, or a tensor of reconstructions, which then count as Gaussian with
         the given `variance`: the error is the squared distance divided by 2 variance, nats. Either in the shape of x,
         or flat, (B, D).
     prior : Distribution, optional
-        p(z) of a model given as callables, over (J,) or one for all units; standard normal when left out.
+        p(z) of a model given as callables, over (J,) or one for all units, of the kind that `encode` gives; standard
+        normal when left out, for Gaussian codes.
     variance : float, optional
         See `decode`; for callables only. 1 when left out: half the squared distance, what a VAE with loss
         1/2 |x - x'|^2 + KL has.
@@ -276,8 +282,11 @@ def audit(
         foreign = {"encode": encode, "decode": decode, "prior": prior, "variance": variance}
         if given := [k for k, v in foreign.items() if v is not None]:
             raise TypeError(f"give an estimator or callables, not both: {', '.join(given)} came beside an estimator.")
+        check_decoder("audit", est)
         with inference(est._device()):
-            model, X = est.model_, est._read(X, reset=False)
+            model = est.model_
+            check_separate("audit", model.posterior, model.prior, est._n_features_out)
+            X = est._read(X, reset=False)
             _check_spread(X.shape[0])
             return measure(
                 lambda rows: est._grouped(rows)[0],
@@ -296,7 +305,7 @@ def audit(
         return measure(
             _plain_blocks,
             rows,
-            encode,
+            lambda x: _taken(encode(x)),
             decode,
             lambda x, q: _prior(prior, q),
             variance=1.0 if variance is None else variance,
@@ -314,10 +323,34 @@ def check_coder(caller: str, est: Any, otherwise: str = "") -> None:
     check_is_fitted(est)
 
 
+def check_decoder(caller: str, est: SparseCoder) -> None:
+    """Refuse a model without p(x|z), such as a classifier, before anything is computed."""
+    if not hasattr(est, "inverse_transform"):
+        raise TypeError(
+            f"{caller} needs a model with p(x|z), and {type(est).__name__} has none: use VAE, VSC or HSVAE."
+        )
+
+
 def check_gain_rows(gain_rows: int | None) -> None:
     """Refuse what cannot be a number of rows, before anything is computed."""
     if gain_rows is not None:
         check_number("gain_rows", gain_rows, "an integer above 0, or None", lambda n: n > 0, whole=True)
+
+
+def check_separate(caller: str, posterior: Family, prior: Prior, n: int) -> None:
+    """Refuse, before anything is trained or measured, codes whose n units have no KL of their own.
+
+    Only discrete laws tie units together, by a cap or as counts, and their priors are fixed. A group of one-hots shares
+    its KL out to its units.
+    """
+    if not posterior.discrete or isinstance(posterior, OneHotPosterior):
+        return
+    law = prior.law(posterior)
+    raw = torch.zeros(1, posterior.width(n), device=law.mean.device)
+    try:
+        unit_divergence(posterior(raw), law)
+    except TypeError as error:
+        raise TypeError(f"{caller} judges units one by one, and a cap or counts tie them together. {error}") from None
 
 
 def _check_spread(n: int) -> None:
@@ -367,9 +400,32 @@ def _plain_blocks(X: Any) -> Iterator[tuple[Tensor, int]]:
         yield x if isinstance(x, Tensor) else torch.from_numpy(x.toarray()), x.shape[0]
 
 
+def _single(law: Distribution) -> Any:
+    """The law of single units."""
+    return law.base_dist if isinstance(law, Independent) else law
+
+
+def _taken(found: Any) -> Any:
+    """What encode gave, if it is a law that is taken; bits as gates that nothing limits, which have modes and p_on."""
+    if not isinstance(found, Distribution):
+        return found
+    law = _single(found)
+    if type(law) not in TAKEN:
+        raise TypeError(
+            "encode must return a pair (mean, variance), a torch Normal, Laplace or Bernoulli, or a "
+            f"sparsevae.SpikeSlab; got a {type(law).__name__}."
+        )
+    bits = type(law) is Bernoulli and law.logits.dim() == 2  # other shapes are refused under their own name
+    return Capped(law.logits, law.logits.shape[-1]) if bits else found
+
+
 def _prior(prior: Distribution | None, q: Distribution) -> Distribution:
     like, units = q.mean[0], q.mean.shape[1]
+    kind = Bernoulli if isinstance(q, Capped) else type(_single(q))
     if prior is None:
+        if kind is not Normal:
+            name = kind.__name__
+            raise TypeError(f"encode gives a {name}, whose prior is not guessed: pass prior=, a {name} of ({units},).")
         return normal(torch.zeros_like(like), torch.ones_like(like))
     if not isinstance(prior, Distribution):
         raise TypeError(f"prior must be a torch Distribution, got a {type(prior).__name__}.")
@@ -379,7 +435,10 @@ def _prior(prior: Distribution | None, q: Distribution) -> Distribution:
             f"encode gives {units} units, so the prior must have shape ({units},), or () for one law of all units; "
             f"got a {type(prior).__name__} of shape {shape}."
         )
-    return prior
+    law = _single(prior)
+    if type(law) is not kind:
+        raise TypeError(f"encode gives a {kind.__name__}, so the prior must be one too; got a {type(law).__name__}.")
+    return Capped(law.logits.expand(shape or (units,)), units) if kind is Bernoulli else prior
 
 
 def _finite(callable_: str, what: str, values: Tensor) -> None:
@@ -391,7 +450,7 @@ def _finite(callable_: str, what: str, values: Tensor) -> None:
 def _posterior(found: Distribution | tuple[Tensor, Tensor], x: Tensor) -> Distribution:
     """What encode gave for x: a distribution of shape (B, J) whose means and variances are numbers."""
     n = len(x)
-    expected = f"encode must return a torch Distribution or a pair (mean, variance) of shape (B, J), here ({n}, J)"
+    expected = f"encode must return a law such as a Normal, or a pair (mean, variance), of shape (B, J), here ({n}, J)"
     if isinstance(found, Distribution):
         shapes = [tuple(found.batch_shape + found.event_shape)]
         name = f"a {type(found).__name__} of shape"
@@ -469,9 +528,15 @@ def measure(
 
     `units` are those whose gain is measured (all when None); the others read 0.
     """
-    n, sums, codes = 0, [torch.zeros(())] * 6, []
+    n, sums = 0, [torch.zeros(())] * 6
+    codes: list[Tensor] = []
     for x, count in blocks(X):
         q = _posterior(encode(x), x)
+        if codes and codes[0].shape[1] != q.mean.shape[1]:
+            raise ValueError(
+                "encode must return the same number of units for every block of rows; got "
+                f"{codes[0].shape[1]}, then {q.mean.shape[1]}."
+            )
         cost = unit_divergence(q, prior(x, q), draw(q, x))
         _finite("encode", "q(z|x) with a finite KL to the prior", cost)
         always = torch.ones_like(q.mean)

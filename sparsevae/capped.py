@@ -13,7 +13,7 @@ from torch.distributions.utils import lazy_property
 from torch.nn.functional import logsigmoid, pad
 
 from sparsevae.choices import Choice, switch
-from sparsevae.distributions import pair
+from sparsevae.distributions import bernoulli_kl, pair
 from sparsevae.draw import Noise, blocks, draw_from
 from sparsevae.polynomials import outside, products
 
@@ -303,7 +303,14 @@ def _times(p: Tensor, log: Tensor) -> Tensor:
     return p * torch.where(p == 0, 0.0, log)
 
 
-@pair(Capped, Capped, per_unit=False)
+def _independent(q: Capped, p: Capped) -> Tensor | None:
+    """KL of every gate, (..., B, K), where the limit binds neither law; None where it ties the gates together."""
+    if not (q.free and p.free):
+        return None
+    return bernoulli_kl(q.logits, p.logits).expand(torch.broadcast_shapes(q._extended_shape(), p._extended_shape()))
+
+
+@pair(Capped, Capped, per_unit=False, units=_independent)
 def _capped(q: Capped, p: Capped) -> Tensor:
     """E b.(a - a0) - log Z(a) + log Z(a0), (..., B), gate by gate in the shifted logits x and x0:
 

@@ -14,12 +14,13 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.distributions import Distribution, Independent, Normal
+from torch.distributions import Distribution
 
 from sparsevae.auditing import audit, check_coder, check_gain_rows, measure
 from sparsevae.distributions import normal
 from sparsevae.draw import Draw, PerRow, blocks, mix, row_keys
 from sparsevae.estimator import SparseCoder
+from sparsevae.families import GaussianPosterior
 from sparsevae.history import History
 from sparsevae.model import LatentModel, Site, Trace
 from sparsevae.parameters import check_number
@@ -42,13 +43,9 @@ class _Degraded(LatentModel):
         self.register_buffer("noise", torch.zeros(len(frozen), device=frozen.device), persistent=False)
 
     def law(self, raw: Tensor, copies: int = 1) -> Distribution:
-        q = super().law(raw, copies)
-        base = q.base_dist if isinstance(q, Independent) else q
-        if not isinstance(base, Normal):
-            raise TypeError(
-                f"the noise experiment needs a Gaussian code, such as a VAE's; got a {type(base).__name__}."
-            )
-        return normal(torch.where(self.frozen, 0.0, base.loc), torch.where(self.frozen, 1.0, base.scale))
+        q: Any = super().law(raw, copies)  # independent Gaussians
+        own = q.base_dist
+        return normal(torch.where(self.frozen, 0.0, own.loc), torch.where(self.frozen, 1.0, own.scale))
 
     def hear(self, q: Distribution, draw: Draw) -> tuple[Tensor, Tensor]:
         """z, and what the decoder hears of it."""
@@ -114,7 +111,11 @@ def noise_experiment(
         check_number("unit", unit, f"an integer, a unit from 0 to {n - 1}", lambda j: 0 <= j < n, whole=True)
     if type(est.model_) is not LatentModel:
         raise TypeError(f"noise_experiment tells a plain VAE's story; {type(est).__name__} has one of its own.")
+    if not isinstance(est.model_.posterior, GaussianPosterior):
+        raise TypeError(f"noise_experiment needs a Gaussian code, such as a VAE's; {type(est).__name__} has another.")
     found = audit(est, X, gain_rows=gain_rows)
+    if not found.n_active:
+        raise ValueError(f"there is no active unit to degrade. {found.words}")
     if unit is None:
         unit = int(np.where(found.active, found.kl, np.inf).argmin())
     if not found.active[unit]:

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
-from torch.distributions import Distribution, Independent, Normal, constraints, register_kl
+from torch.distributions import Distribution, Independent, Laplace, Normal, constraints, kl_divergence, register_kl
 from torch.distributions.utils import broadcast_all
 from torch.nn.functional import logsigmoid, softplus
 
@@ -318,6 +318,7 @@ class _Rule(NamedTuple):
     kl: Callable[..., Tensor]
     monte_carlo: bool
     per_unit: bool
+    units: Callable[..., Tensor | None] | None
 
     def measure(self, q: Distribution, p: Distribution, value: Tensor | None) -> Tensor:
         if not self.monte_carlo:
@@ -332,16 +333,22 @@ _RULES: dict[tuple[type[Distribution], type[Distribution]], _Rule] = {}
 
 
 def pair(
-    q: type[Distribution], p: type[Distribution], *, monte_carlo: bool = False, per_unit: bool = True
+    q: type[Distribution],
+    p: type[Distribution],
+    *,
+    monte_carlo: bool = False,
+    per_unit: bool = True,
+    units: Callable[..., Tensor | None] | None = None,
 ) -> Callable[[Callable[..., Tensor]], Callable[..., Tensor]]:
     """Declare that `q || p` means something: kl(q, p) per unit, or kl(q, p, value) estimated from a draw of q.
 
     Estimates are for pairs with one base measure that lack a closed form; nothing falls back to them unasked. With
-    per_unit=False the units depend on one another, and the function gives one number per item, (..., B).
+    per_unit=False the units depend on one another, and the function gives one number per item, (..., B); where some
+    laws of the pair have independent units all the same, units(q, p) is their KL per unit, and None of the others.
     """
 
     def register(kl: Callable[..., Tensor]) -> Callable[..., Tensor]:
-        _RULES[q, p] = _Rule(kl, monte_carlo, per_unit)
+        _RULES[q, p] = _Rule(kl, monte_carlo, per_unit, units)
         return kl
 
     return register
@@ -350,6 +357,11 @@ def pair(
 @pair(Normal, Normal)
 def _normal_normal(q: Normal, p: Normal) -> Tensor:
     return normal_kl(q.loc, q.scale, p.loc, p.scale)
+
+
+@pair(Laplace, Laplace)
+def _laplace(q: Laplace, p: Laplace) -> Tensor:
+    return kl_divergence(q, p)
 
 
 class Point(Distribution):
@@ -422,13 +434,16 @@ def unit_divergence(q: Distribution, p: Distribution, value: Tensor | None = Non
     """
     q, p = _base(q), _base(p)
     rule = _rule(q, p)
-    if not rule.per_unit:
+    if rule.per_unit:
+        return rule.measure(q, p, value)
+    each = None if rule.units is None else rule.units(q, p)
+    if each is None:
         raise TypeError(
             f"KL({type(q).__name__} || {type(p).__name__}) belongs to the whole code: its units depend on one another, "
-            "and none has a KL of its own. What needs one (free_bits, audit, prune) does not apply to it; divergence "
-            "and the term kl give the KL per item."
+            "and none has a KL of its own. What needs one (free_bits, audit, prune, suggest_size) does not apply to "
+            "it; divergence and the term kl give the KL per item."
         )
-    return rule.measure(q, p, value)
+    return each
 
 
 def closed_form(q: Distribution, p: Distribution) -> bool:

@@ -51,7 +51,7 @@ class Draw:
 def draw_from(q: Distribution, noise: Noise, hard: bool) -> Tensor:
     """The draw as a function of noise, by the type of distribution; `@draw_from.register` adds your own."""
     known = ", ".join(sorted(t.__name__ for t in draw_from.registry if t is not object))
-    raise TypeError(f"no draw is defined for {type(q).__name__}; known: {known}. Add one with @draw_from.register.")
+    raise TypeError(f"no draw is defined for a {type(q).__name__}; use one of: {known}.")
 
 
 @draw_from.register(Independent)

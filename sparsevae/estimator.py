@@ -358,15 +358,18 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Learner):
     def sample_like(self, X: Any, n: int = 1, *, seed: int = 0, noise: bool = False) -> Any:
         """Samples within one item's active sub-space: units on in its code are redrawn from their slab prior.
 
-        X is one row; the units that are off stay at zero (VSC, figure 13). For dense models this is `sample`.
+        X is one row, such as X[0] or X[:1]; the units that are off stay at zero (VSC, figure 13). For dense models this
+        is `sample`.
         """
         check_number("n", n, "an integer, 0 or above", lambda n: n >= 0, whole=True)
-        X = self._read(X, reset=False)
+        X = self._read(self.input_.alone(X), reset=False)
         if X.shape[0] != 1:
-            raise ValueError(f"sample_like needs one row, got {X.shape[0]}; pass X[:1].")
+            raise ValueError(f"sample_like needs one row, got {X.shape[0]}; pass X[0] or X[:1].")
         x, _ = next(self._blocks(X))
         draw = self._fresh(seed)
         on = self.model_.encode(x).mode[:1] != 0
+        if not bool(on.any()):
+            raise ValueError("no unit is on in this row's code, so there is nothing to redraw; try another row.")
         law = self.model_.prior.law(self.model_.encode)
         slabs = law.opened() if self._sparse() and hasattr(law, "opened") else law
         return self._decode(torch.where(on, draw(slabs.expand((n,))), 0.0), draw, noise)

@@ -19,10 +19,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from sparsevae.auditing import audit, check_coder, per_row
+from sparsevae.auditing import audit, check_coder, check_decoder, check_separate, per_row
 from sparsevae.convolutions import Convolution, ToImage, ToRows, TransposedConvolution
 from sparsevae.distributions import unit_divergence
 from sparsevae.estimator import SparseCoder
+from sparsevae.families import DiscretePosterior, OneHotPosterior
 from sparsevae.networks import Linear
 from sparsevae.parameters import check_number, check_units
 from sparsevae.recurrent import GRU, Writer
@@ -71,7 +72,18 @@ def prune(
     """
     check_number("tolerance", tolerance, "a number, 0 or above", lambda t: t >= 0)
     check_coder("prune", est)
-    n = est._n_features_out
+    check_decoder("prune", est)
+    n, model = est._n_features_out, est.model_
+    if model.labelled:
+        raise TypeError(f"the units of {type(est).__name__} are the labels of y: leave labels out of y, and fit again.")
+    check_separate("prune", model.posterior, model.prior, n)
+    if isinstance(model.posterior, OneHotPosterior):
+        raise TypeError(
+            f"units of {type(est).__name__} come in groups of {model.posterior.size} of which one is on: none can be "
+            "taken out alone. Fit fewer groups, or independent bits, categories=None."
+        )
+    _head(model.encoder, n, model.posterior.width(n))
+    _first(model.decoder, n)
     chosen = None if units is None else np.unique(check_units(units, n))
     found = audit(est, X, gain_rows=1 if force and units is not None else 2000)  # forced, nobody asks for gains
     least = min(_LEAST_ROWS, est.n_rows_ or _LEAST_ROWS)
@@ -147,8 +159,11 @@ def _operate(est: SparseCoder, smaller: SparseCoder, keep: Tensor, cut: Tensor, 
     if smaller.decoder is not None:  # the user's own module, now for a smaller code; a head of ours follows it
         smaller.decoder = copy.deepcopy(next(new.decoder.children())).cpu()
     prior = smaller.prior().to(device)
-    prior.load_state_dict(old.prior.state_dict())
+    own, less = old.prior.state_dict(), prior.state_dict()  # numbers with another shape there are those of units
+    prior.load_state_dict({k: v if v.shape == less[k].shape else v.index_select(-1, keep) for k, v in own.items()})
     new.prior = prior
+    if isinstance(new.posterior, DiscretePosterior):
+        new.posterior.size = cast(DiscretePosterior, smaller.posterior()).size  # of bits, a cap that is their number
     smaller._moments = None  # Adam's moments have the old shapes
     # A decoder may use z elsewhere than in its first layer; only the whole of it shows that.
     z = torch.randn(16, n, generator=torch.Generator().manual_seed(0)).to(device)
@@ -175,40 +190,54 @@ def _layers(module: nn.Module) -> list[nn.Module]:
     return [] if isinstance(module, nn.Identity) else [module]
 
 
-def _cut_head(encoder: nn.Module, keep: Tensor, n: int, width: int) -> None:
-    """Keep the units' rows in every part of the posterior's raw numbers: (loc_1..n, log-variance_1..n, ...)."""
+def _head(encoder: nn.Module, n: int, width: int) -> tuple[Linear | Convolution, int]:
+    """The encoder's last layer, and the axis of its weights along which the posterior's raw numbers lie."""
     head = [layer for layer in _layers(encoder) if not isinstance(layer, ToRows)][-1]
     axis = -2 if isinstance(head, Linear) else -4
     if not isinstance(head, (Linear, Convolution)) or head.weight.shape[axis] != width or width % n:
         raise TypeError(f"the encoder ends in {head}, expected a linear map to {width} = parts x {n} numbers.")
+    return head, axis
+
+
+def _cut_head(encoder: nn.Module, keep: Tensor, n: int, width: int) -> None:
+    """Keep the units' rows in every part of the posterior's raw numbers: (loc_1..n, log-variance_1..n, ...)."""
+    head, axis = _head(encoder, n, width)
     rows = (torch.arange(0, width, n, device=keep.device)[:, None] + keep).flatten()
     head.weight = nn.Parameter(head.weight.index_select(axis, rows))
     if head.bias is not None:
         head.bias = nn.Parameter(head.bias.index_select(-1, rows))
 
 
-def _cut_input(decoder: nn.Module, keep: Tensor, cut: Tensor, mean: Tensor, n: int) -> None:
-    """Take columns out of the decoder's first layer, and put what they add for the mean code into its bias."""
+def _first(decoder: nn.Module, n: int) -> Linear | nn.Linear | TransposedConvolution | GRU:
+    """The layer of the decoder that hears z; refused where it is no linear map."""
     if isinstance(decoder, Writer):
-        return _cut_writer(decoder.gru, keep, cut, mean, n)
+        return decoder.gru
     first, *later = _layers(decoder)
     if isinstance(first, (Linear, nn.Linear)) and first.weight.shape[-1] == n:
-        layer: Linear | nn.Linear | TransposedConvolution = first
-        matrix, axis = first.weight, -1
-        if isinstance(first, nn.Linear):
-            first.in_features = len(keep)
+        return first
     # From one pixel to one pixel a transposed convolution is a linear map as well, W (n, C, 1, 1).
-    elif isinstance(first, ToImage) and isinstance(later[0], TransposedConvolution) and _point(later[0], n):
-        layer = later[0]
+    if isinstance(first, ToImage) and isinstance(later[0], TransposedConvolution) and _point(later[0], n):
+        return later[0]
+    raise TypeError(
+        f"units can be taken out where the decoder starts with a linear map of {n} inputs; this one starts with "
+        f"{first}{', ' + str(later[0]) if later else ''}. A kernel larger than 1 x 1, such as that of network='mat', "
+        "spreads a unit over places that share one bias, and what a module of another kind does with z cannot be "
+        "known: in an nn.Sequential, put it after an nn.Linear."
+    )
+
+
+def _cut_input(decoder: nn.Module, keep: Tensor, cut: Tensor, mean: Tensor, n: int) -> None:
+    """Take columns out of the decoder's first layer, and put what they add for the mean code into its bias."""
+    layer = _first(decoder, n)
+    if isinstance(layer, GRU):
+        return _cut_writer(layer, keep, cut, mean, n)
+    if isinstance(layer, TransposedConvolution):
         matrix, axis = layer.weight[..., 0, 0].mT, -4
-        first.shape = (1, 1, len(keep))
+        cast(ToImage, _layers(decoder)[0]).shape = (1, 1, len(keep))
     else:
-        raise TypeError(
-            f"units can be taken out where the decoder starts with a linear map of {n} inputs; this one starts with "
-            f"{first}{', ' + str(later[0]) if later else ''}. A kernel larger than 1 x 1 spreads a unit over places "
-            "that share one bias, and what a module of another kind does with z cannot be known: in an nn.Sequential, "
-            "put it after an nn.Linear."
-        )
+        matrix, axis = layer.weight, -1
+        if isinstance(layer, nn.Linear):
+            layer.in_features = len(keep)
     constant = _constant(matrix, cut, mean)
     layer.bias = nn.Parameter(constant if layer.bias is None else layer.bias + constant)
     layer.weight = nn.Parameter(layer.weight.index_select(axis, keep))

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from sklearn.base import clone
 
-from sparsevae.auditing import Audit, audit, check_gain_rows
+from sparsevae.auditing import Audit, audit, check_gain_rows, check_separate
 from sparsevae.estimator import SparseCoder
 from sparsevae.history import History
 from sparsevae.parameters import check_number
@@ -71,6 +71,9 @@ def suggest_size(
     if not isinstance(recipe, SparseCoder):
         came = f"the class {est.__name__}" if isinstance(est, type) else f"a {type(est).__name__}"
         raise TypeError(f"suggest_size needs an estimator of sparsevae or its class, such as VAE; got {came}.")
+    clone(recipe).set_params(n_components=int(start)).check()
+    largest = clone(recipe).set_params(n_components=int(most))  # a cap may bind there and not at the first size
+    check_separate(f"suggest_size of up to {most} units", largest.posterior(), largest.prior(), int(most))
     folder = recipe._training().folder
     table, size = History(), int(start)
     while True:

@@ -13,8 +13,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse
 
-from sparsevae.auditing import check_coder
+from sparsevae.auditing import check_coder, check_decoder
 from sparsevae.estimator import SparseCoder
+from sparsevae.metrics import arrays
 from sparsevae.parameters import check_choice, check_number, check_units
 
 __all__ = ["MODES", "ActivationMatrix", "Edits", "Interpolation", "Traversal"]
@@ -196,29 +197,12 @@ def walk(start: Array, end: Array, steps: int, mode: str) -> tuple[Array, tuple[
 
 def class_shares(Z: Any, y: Any, *, sparse: bool) -> ActivationMatrix:
     """`activation_matrix` of codes, an array or CSR matrix (N, J)."""
-    given, y = y, np.asarray(y)
-    if y.shape != (Z.shape[0],):
-        came = "None" if given is None else f"shape {y.shape}"
-        raise ValueError(f"y must have one label a row, shape ({Z.shape[0]},); got {came}.")
-    if missing := sum(_is_missing(label) for label in y.tolist()):
-        raise ValueError(f"y must have a label for every row; {missing} of {len(y)} are missing (None or NaN).")
-    try:
-        classes, which = np.unique(y, return_inverse=True)
-    except TypeError:
-        kinds = sorted({type(label).__name__ for label in y.tolist()})
-        raise ValueError(f"y must have labels of one kind, which can be sorted; got {', '.join(kinds)}.") from None
+    y = arrays.labels(y, Z.shape[0], "y")
+    classes, which = np.unique(y, return_inverse=True)
     members = scipy.sparse.csr_matrix((np.ones(len(y)), (which, np.arange(len(y)))), (len(classes), len(y)))
     on = scipy.sparse.csr_matrix(Z != 0 if sparse else np.abs(Z) > STRONG, dtype=np.float64)
     counts: Array = (members @ on).toarray()
     return ActivationMatrix(classes, counts / np.bincount(which)[:, None])
-
-
-def _is_missing(label: Any) -> bool:
-    """None, NaN or a table's mark of a missing value: what is not equal to itself, or will not say."""
-    try:
-        return label is None or bool(label != label)
-    except TypeError:
-        return True
 
 
 # -- from rows to codes and back --------------------------------------------------------------------------------
@@ -227,6 +211,7 @@ def _is_missing(label: Any) -> bool:
 def _code(caller: str, est: SparseCoder, x: Any) -> Array:
     """The code of one row, (J,)."""
     check_coder(caller, est)
+    check_decoder(caller, est)
     Z: Any = est.transform(est.input_.alone(x))
     if Z.shape[0] != 1:
         raise ValueError(f"one row is needed here, got {Z.shape[0]}; pass X[0] or X[:1].")

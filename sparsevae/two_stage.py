@@ -17,10 +17,14 @@ import warnings
 from typing import Any
 
 import numpy as np
+import torch
 
-from sparsevae.auditing import check_coder
+from sparsevae.auditing import check_coder, check_decoder
+from sparsevae.capped import Capped
+from sparsevae.counts import Counts
 from sparsevae.estimator import SparseCoder
 from sparsevae.models.vae import VAE
+from sparsevae.one_hot import OneHotCode
 from sparsevae.parameters import check_number
 from sparsevae.settings import Training
 from sparsevae.training import SparsityWarning
@@ -43,7 +47,9 @@ def second_stage(
     """Fit a VAE to the codes of X; `est.sample(n, second_stage=True)` then draws through it.
 
     It becomes `est.second_stage_`, is saved and loaded with the model, and is forgotten when the model learns again.
-    The codes are hard draws from q(z|x), not modes: their spread is part of the aggregate posterior.
+    The codes are hard draws from q(z|x), not modes: their spread is part of the aggregate posterior. Given u their
+    units are independent, so codes of groups with one unit on, with a cap or of counts are refused: a second stage
+    would draw codes that cannot be.
 
     Parameters
     ----------
@@ -74,8 +80,8 @@ def second_stage(
     """
     check_coder("second_stage", est)
     check_number("n_draws", n_draws, "an integer above 0", lambda n: n > 0, whole=True)
-    if not hasattr(est, "draw_codes"):
-        raise TypeError(f"second_stage is for samples, and {type(est).__name__} has no p(x|z): use VAE, VSC or HSVAE.")
+    check_decoder("second_stage", est)
+    _check_free(est)
     codes = est.draw_codes(X, n_draws, seed=est._training().seed).reshape(-1, est._n_features_out)  # (n_draws N, J)
     likelihood = _law(codes)
     stage = VAE(
@@ -103,6 +109,25 @@ def settings(est: SparseCoder, **changes: Any) -> Training:
         "verbose": own.verbose,
     }
     return Training(**(usual | changes))
+
+
+def _check_free(est: SparseCoder) -> None:
+    """Refuse codes whose units cannot take any value beside any other; their law says so, whatever x is."""
+    posterior, n = est.model_.posterior, est._n_features_out
+    q = posterior(torch.zeros(1, posterior.width(n), device=est._device()))
+    for law in getattr(q, "parts", (q,)):
+        if isinstance(law, OneHotCode):
+            rule = f"have exactly one unit on in each group of {law.categories}"
+        elif isinstance(law, Counts):
+            rule = "are counts"
+        elif isinstance(law, Capped) and not law.free:
+            rule = f"have at most {law.cap} of {law.event_shape[0]} units on"
+        else:
+            continue
+        raise ValueError(
+            f"codes of this {type(est).__name__} {rule}, which no second stage describes: given u, its units are "
+            "independent. It needs free gates or real values: use VAE, VSC, HSVAE or DiscreteVAE(categories=None)."
+        )
 
 
 def _law(codes: Array) -> str:

@@ -17,7 +17,7 @@ import scipy.sparse
 import torch
 from sklearn.decomposition import PCA
 from torch import Tensor, nn
-from torch.distributions import Bernoulli, Independent, Normal
+from torch.distributions import Bernoulli, Beta, Independent, Laplace, LogNormal, Normal, kl_divergence
 
 import sparsevae as sv
 from sparsevae import metrics
@@ -143,6 +143,38 @@ def test_every_model_of_ours_can_be_audited(planted_rows: Any) -> None:
         found = audit(est, planted_rows)
         assert found.n_components == 5, cls
         assert np.isfinite(np.stack([found.kl, found.gain, found.variance_law])).all(), cls
+
+
+def test_bits_are_audited_as_gates(planted_rows: Any) -> None:
+    """Their KLs are those of Bernoullis, and add up to that of the code; a gain is what switching a unit off costs."""
+    training = sv.Training(steps=300, learning_rate=1e-2, verbose=0)
+    est = sv.DiscreteVAE(5, **PLANTED | {"training": training}).fit(planted_rows)
+    found = audit(est, planted_rows, gain_rows=None)
+    with torch.no_grad():
+        q = est.model_.encode(torch.tensor(planted_rows))
+    p = q.logits.double().sigmoid()
+    kl = kl_divergence(Bernoulli(p), Bernoulli(torch.full_like(p, 0.5))).mean(0)
+    assert found.kl == pytest.approx(kl.numpy(), rel=1e-4)
+    assert found.kl.sum() == pytest.approx(est.evaluate(planted_rows)["kl"], rel=1e-4)
+    assert found.p_on == pytest.approx(p.mean(0).numpy(), rel=1e-5)
+    assert found.active_by_gain.any()
+    assert str(found).splitlines()[0].split()[-3:] == ["p_on", "on", "active"]
+
+
+@pytest.mark.parametrize(
+    "model", [sv.SDLGM(6, cap=2), sv.SDLGM(6, cap=2, features="distinct"), sv.SDLGM(6, cap=5, features="distinct")]
+)
+def test_units_that_depend_on_one_another_are_not_judged_one_by_one(model: Any, planted_rows: Any) -> None:
+    model.set_params(hidden=(8,), training=sv.Training(steps=2, verbose=0)).fit(planted_rows)
+    with pytest.raises(TypeError, match="audit judges units one by one, and a cap or counts tie them together"):
+        audit(model, planted_rows)
+
+
+def test_a_model_without_a_decoder_has_no_gains_to_audit(planted_rows: Any) -> None:
+    est = sv.CodeClassifier(3, hidden=(8,), training=sv.Training(steps=2, verbose=0))
+    est.fit(planted_rows, planted_rows[:, 0] > 0)
+    with pytest.raises(TypeError, match=r"audit needs a model with p\(x\|z\), and CodeClassifier has none"):
+        audit(est, planted_rows)
 
 
 def test_the_form_and_order_of_the_rows_do_not_matter(planted: Any, planted_rows: Any) -> None:
@@ -465,6 +497,67 @@ def test_a_prior_may_be_one_law_for_all_units_or_one_for_each(prior: Any) -> Non
     assert np.array_equal(foreign(prior=prior).kl, foreign().kl)
 
 
+LAWS = {
+    "Laplace": (lambda x: Laplace(x[:, :2], 0.5), Laplace(torch.zeros(2), 2.0)),
+    "Bernoulli": (lambda x: Bernoulli(logits=x[:, :2]), Bernoulli(torch.tensor([0.3, 0.3]))),
+    "SpikeSlab": (
+        lambda x: sv.SpikeSlab(x[:, :2], x[:, 1:], torch.ones(len(x), 2)),
+        sv.SpikeSlab(torch.zeros(2), torch.zeros(2), torch.ones(2)),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ["Laplace", "Bernoulli"])
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_a_law_of_torch_is_judged_beside_a_prior_of_its_kind(name: str, wrapped: bool) -> None:
+    encode, prior = LAWS[name]
+    law = (lambda x: Independent(encode(x), 1)) if wrapped else encode
+    found = foreign(encode=law, prior=Independent(prior, 1) if wrapped else prior, gain_rows=None)
+    q = encode(ROWS)
+    assert found.kl == pytest.approx(kl_divergence(q, prior.expand((700, 2))).mean(0).numpy(), rel=1e-5)
+    assert found.mean == pytest.approx(q.mean.mean(0).numpy(), rel=1e-5)
+    assert found.mean_variance == pytest.approx(q.variance.mean(0).numpy(), rel=1e-5)
+    # gain_j = E [|x - W z + w_j z_j|^2 - |x - W z|^2] / 2 = E [2 (x - W z).w_j z_j + |w_j|^2 z_j^2] / 2
+    mean, square, w = q.mean, q.variance + q.mean.square(), W.square().sum(0)
+    others = mean @ (W.T @ W).fill_diagonal_(0)
+    gain = ((ROWS @ W - others) * mean - 0.5 * w * square).mean(0)
+    assert found.gain == pytest.approx(gain.numpy(), abs=0.6)  # four standard errors, at the most
+
+
+def test_bits_of_torch_have_gates() -> None:
+    """Also a bit at 1/2, to which torch gives no mode."""
+    found = foreign(encode=lambda x: Bernoulli(logits=0 * x[:, :2]), prior=Bernoulli(0.5))
+    assert (found.p_on.tolist(), found.on.tolist(), found.kl.tolist()) == ([0.5, 0.5], [0, 0], [0, 0])
+
+
+@pytest.mark.parametrize("law", [Beta(torch.ones(700, 2), 1.0), LogNormal(torch.zeros(700, 2), 1.0)])
+def test_a_law_that_is_not_known_is_refused_with_those_that_are(law: Any) -> None:
+    says = "a torch Normal, Laplace or Bernoulli, or a sparsevae.SpikeSlab; got a " + type(law).__name__
+    for given in (law, Independent(law, 1)):
+        with pytest.raises(TypeError, match=says):
+            foreign(encode=lambda x, law=given: law)
+
+
+@pytest.mark.parametrize("name", LAWS)
+def test_a_prior_of_another_kind_is_refused_and_only_gaussians_have_one_unasked(name: str) -> None:
+    encode, _ = LAWS[name]
+    with pytest.raises(
+        TypeError, match=rf"encode gives a {name}, whose prior is not guessed: pass prior=, .* of \(2,\)"
+    ):
+        foreign(encode=encode)
+    with pytest.raises(TypeError, match=f"encode gives a {name}, so the prior must be one too; got a Normal"):
+        foreign(encode=encode, prior=Normal(0.0, 1.0))
+
+
+def test_blocks_of_different_widths_are_refused() -> None:
+    def encode(x: Tensor) -> tuple[Tensor, Tensor]:
+        units = 2 if len(x) == 512 else 1
+        return x[:, :units], torch.ones(len(x), units)
+
+    with pytest.raises(ValueError, match=r"same number of units for every block of rows; got 2, then 1"):
+        foreign(encode=encode)
+
+
 def test_images_come_back_in_their_own_shape_or_flat_and_in_no_other_order() -> None:
     x = torch.rand(20, 2, 4, 5, generator=torch.Generator().manual_seed(3))
     whole = torch.randn(2, 40, generator=torch.Generator().manual_seed(5))
@@ -568,8 +661,18 @@ def test_the_experiment_refuses_what_it_cannot_show(planted: Any, planted_rows: 
     with pytest.raises(ValueError, match="factor must be a number above 1"):
         noise_experiment(planted, planted_rows, factor=1.0)
     sparse = sv.VSC(3, **PLANTED | {"training": sv.Training(steps=200, verbose=0)}).fit(planted_rows)
-    with pytest.raises(TypeError, match="needs a Gaussian code"):
-        noise_experiment(sparse, planted_rows)
+    bits = sv.DiscreteVAE(3, **PLANTED | {"training": sv.Training(steps=2, verbose=0)}).fit(planted_rows)
+    for est in (sparse, bits):
+        with pytest.raises(TypeError, match=f"needs a Gaussian code, such as a VAE's; {type(est).__name__} has anoth"):
+            noise_experiment(est, planted_rows)
+
+
+def test_a_code_without_an_active_unit_has_none_to_degrade(planted_rows: Any) -> None:
+    training = sv.Training(steps=300, learning_rate=1e-2, verbose=0)
+    est = sv.BetaVAE(2, beta=1000.0, **PLANTED | {"training": training}).fit(planted_rows)
+    for unit in (None, 0):
+        with pytest.raises(ValueError, match=r"no active unit to degrade\. collapsed: 0 of 2 units are active"):
+            noise_experiment(est, planted_rows, unit)
 
 
 def test_the_size_grows_until_units_stay_unused(planted_rows: Any) -> None:
@@ -596,6 +699,11 @@ def test_the_search_for_a_size_refuses_what_cannot_work_before_it_trains(
     monkeypatch.setattr(sv.SparseCoder, "fit", lambda *_: pytest.fail("it trained"))
     with pytest.raises(ValueError, match="gain_rows must be an integer above 0, or None, got 0"):
         suggest_size(sv.VAE, planted_rows, gain_rows=0)
+    with pytest.raises(ValueError, match="cap must be an integer above 0, got 0"):
+        suggest_size(sv.SDLGM(cap=0), planted_rows)
+    for est in (sv.SDLGM, sv.SDLGM(cap=10, features="distinct")):  # ten of the first eight units may be on
+        with pytest.raises(TypeError, match="suggest_size of up to 1024 units judges units one by one"):
+            suggest_size(est, planted_rows)
     for est, came in ((PCA(), "a PCA"), (PCA, "the class PCA"), (None, "a NoneType")):
         with pytest.raises(TypeError, match=f"needs an estimator of sparsevae or its class, such as VAE; got {came}"):
             suggest_size(est, planted_rows)

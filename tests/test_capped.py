@@ -387,6 +387,16 @@ def test_the_limit_makes_two_laws_more_alike() -> None:
     assert float(divergence(Capped(a + 3, K), Capped(a + 5, K))) == pytest.approx(float(free), rel=1e-9)
 
 
+def test_gates_that_nothing_limits_have_the_divergences_of_bits() -> None:
+    a, b = normals(2, 5, 3), normals(3, seed=1)
+    each = unit_divergence(Capped(a, 3), Capped(b, 3))
+    assert torch.allclose(each, kl_divergence(Bernoulli(logits=a), Bernoulli(logits=b.expand(2, 5, 3))))
+    assert torch.allclose(each.sum(-1), divergence(Capped(a, 3), Capped(b, 3)), rtol=1e-9)
+    assert unit_divergence(Capped(b, 3).expand((4,)), Capped(b, 3)).tolist() == [[0.0] * 3] * 4
+    with pytest.raises(TypeError, match="belongs to the whole code"):
+        unit_divergence(Capped(a, 3), Capped(b, 2))
+
+
 def test_a_capped_code_has_no_divergence_per_unit() -> None:
     q = Capped(normals(2, 3), 2)
     says = r"KL\(Capped \|\| Capped\) belongs to the whole code.*free_bits, audit, prune.*divergence and the term kl"

@@ -161,7 +161,7 @@ def test_draws_are_functions_of_their_noise() -> None:
     assert Draw(Fixed(), hard=False)(Point(torch.tensor([[3.0]]))).tolist() == [[3.0]]
     two = TwoNormals(torch.tensor([0.8, 0.2]), 0.05, 2)  # narrow where u < off
     assert Draw(Fixed(), hard=False)(two).tolist() == pytest.approx([0.1, 2.0])
-    with pytest.raises(TypeError, match=r"Cauchy; known: .*Normal.*register"):
+    with pytest.raises(TypeError, match=r"no draw is defined for a Cauchy; use one of: .*Laplace.*Normal"):
         Draw(Fixed(), hard=True)(torch.distributions.Cauchy(torch.zeros(1), torch.ones(1)))
 
 

@@ -592,8 +592,20 @@ def test_sample_like_moves_only_within_the_active_sub_space(fitted: Any, monkeyp
         assert np.array_equal(out, est.sample_like(X[row : row + 1], 300, seed=2))
         assert not np.array_equal(out, est.sample_like(X[row : row + 1], 300, seed=3))
         assert not np.array_equal(out, est.sample_like(X[row : row + 1], 300, seed=2, noise=True))
-        with pytest.raises(ValueError, match="needs one row, got 2"):
+        assert np.array_equal(out, est.sample_like(X[row], 300, seed=2))
+        with pytest.raises(ValueError, match=r"needs one row, got 2; pass X\[0\] or X\[:1\]"):
             est.sample_like(X[:2])
+
+
+def test_a_row_whose_code_is_empty_has_no_likes() -> None:
+    X = np.random.default_rng(0).normal(size=(60, 5)).astype(np.float32)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", sv.SparsityWarning)
+        est = sv.VSC(4, alpha=0.01, hidden=(4,), training=sv.Training(steps=1, verbose=0)).fit(X)
+    est.model_.encoder[-1].bias.data[8:] = -30.0  # every gate is shut
+    assert est.transform(X[:1]).nnz == 0
+    with pytest.raises(ValueError, match="no unit is on in this row's code, so there is nothing to redraw"):
+        est.sample_like(X[0], 5)
 
 
 # The user's own networks.

@@ -640,7 +640,8 @@ def test_a_score_is_what_is_told_less_what_both_latents_cost(spike: float) -> No
 
 def test_samples_like_a_row_redraw_its_units_from_slabs_also_where_off_is_narrow() -> None:
     rows = sv.data.load("digits").X
-    est = sv.HSVAE(6, hidden=(16,), spike_scale=0.05, training=sv.Training(steps=60, verbose=0)).fit(rows)
+    training = sv.Training(steps=60, verbose=0)
+    est = sv.HSVAE(6, hidden=(16,), spike_scale=0.05, alpha=1.0, beta=20.0, training=training).fit(rows)  # mostly on
     slabs = est.model_.prior.law(est.model_.encode).opened()
     assert slabs.mean.tolist() == [0.0] * 6
     assert slabs.stddev.tolist() == [1.0] * 6

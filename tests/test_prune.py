@@ -39,6 +39,7 @@ MODELS: dict[str, Callable[[], Any]] = {
     "MAT": lambda: sv.MAT(14, hidden=(32,), training=sv.Training(steps=60, verbose=0)),
     "own networks": lambda: sv.VAE(14, encoder=nn.Linear(64, 32), decoder=OWN, training=QUICK),
     "linear decoder": lambda: sv.VAE(14, hidden=(16,), decoder=nn.Identity(), training=QUICK),
+    "bits": lambda: sv.DiscreteVAE(14, hidden=(32,), learned_prior=True, training=QUICK),
     "convolutions": lambda: sv.VAE(14, hidden=(16,), network="conv", training=sv.Training(steps=30, verbose=0)),
 }
 
@@ -267,8 +268,37 @@ def test_a_decoder_that_cannot_be_cut_is_refused(decoder: nn.Module, says: str, 
         prune(est, X, units=[0], force=True)
 
 
-def test_a_kernel_that_spreads_a_unit_over_places_is_refused() -> None:
+def test_a_kernel_that_spreads_a_unit_over_places_is_refused_before_anything_is_measured(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     x = np.random.default_rng(0).random((40, 1024), np.float32)
     est = sv.VAE(6, network="mat", training=sv.Training(steps=2, batch_size=20, verbose=0)).fit(x)
-    with pytest.raises(TypeError, match="kernel larger than 1 x 1"):
-        prune(est, x, units=[0], force=True)
+    monkeypatch.setattr("sparsevae.pruning.audit", lambda *_, **__: pytest.fail("it measured"))
+    with pytest.raises(TypeError, match="kernel larger than 1 x 1, such as that of network='mat', spreads a unit"):
+        prune(est, x)
+
+
+# -- discrete codes ---------------------------------------------------------------------------------------------------
+
+
+def test_pruned_bits_keep_the_prior_of_those_that_stay(X: Any) -> None:
+    est = MODELS["bits"]().fit(X)
+    smaller = prune(est, X, units=[0, 3], force=True)
+    own = est.model_.prior.logits
+    assert own.std() > 0.01  # it learned, or nothing would be shown
+    assert torch.equal(smaller.model_.prior.logits, own[[1, 2, *range(4, 14)]])
+    assert smaller.model_.posterior.size == 12
+
+
+def test_units_of_a_group_with_one_on_cannot_be_taken_out_alone(X: Any) -> None:
+    est = sv.DiscreteVAE(12, categories=4, hidden=(8,), training=sv.Training(steps=5, verbose=0)).fit(X)
+    with pytest.raises(TypeError, match=r"units of DiscreteVAE come in groups of 4 .* none can be taken out alone"):
+        prune(est, X)
+
+
+def test_labels_are_no_units_to_prune(X: Any) -> None:
+    quick = sv.Training(steps=5, verbose=0)
+    est = sv.SDLGMClassifier(variant="gen", features="distinct", cap=3, hidden=(8,), threshold=0.5, training=quick)
+    est.fit(X, X[:, 18:21] > 7)
+    with pytest.raises(TypeError, match="the units of SDLGMClassifier are the labels of y"):
+        prune(est, X)

@@ -153,6 +153,32 @@ def test_other_codes(codes: Any, answer: str, monkeypatch: pytest.MonkeyPatch) -
         assert small(est).likelihood_ == answer
 
 
+@pytest.mark.parametrize(
+    ("model", "rule"),
+    [
+        (sv.DiscreteVAE(6, categories=3), "exactly one unit on in each group of 3"),
+        (sv.SDLGM(6, cap=2, features="distinct"), "at most 2 of 6 units on"),
+        (sv.SDLGM(6, cap=2), "are counts"),
+    ],
+)
+def test_codes_that_independent_units_do_not_keep_are_refused_before_anything_is_drawn_or_trained(
+    model: Any, rule: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = clone(model).set_params(hidden=(6,), training=QUICK).fit(X)
+    monkeypatch.setattr(type(model), "draw_codes", lambda *_, **__: pytest.fail("it drew codes"))
+    with pytest.raises(ValueError, match=f"{rule}, which no second stage describes: given u, its units are indep"):
+        small(model)
+    assert not hasattr(model, "second_stage_")
+
+
+@pytest.mark.parametrize("model", [sv.DiscreteVAE(4), sv.SDLGM(4, cap=4, features="distinct")])
+def test_free_bits_have_a_second_stage_of_bits(model: Any) -> None:
+    model = clone(model).set_params(hidden=(6,), training=QUICK).fit(X)
+    assert small(model).likelihood_ == "bernoulli"
+    codes = model.second_stage_.sample(20, noise=True)
+    assert set(np.unique(codes)) == {0.0, 1.0}
+
+
 def test_samples_are_decoded_codes_of_the_second_stage(est: Any) -> None:
     rows = est.sample(6, seed=3, second_stage=True)
     codes = est.second_stage_.sample(6, seed=sv.draw.mix(3, 9), noise=True)
@@ -203,7 +229,7 @@ def test_bad_arguments_are_refused_and_leave_no_second_stage() -> None:
         second_stage(sv.VSC(4), X)
     with pytest.raises(TypeError, match=r"second_stage needs a fitted estimator of sparsevae, .* got a PCA"):
         second_stage(PCA(3).fit(X), X)
-    with pytest.raises(TypeError, match=r"second_stage is for samples, and CodeClassifier has no p\(x\|z\)"):
+    with pytest.raises(TypeError, match=r"second_stage needs a model with p\(x\|z\), and CodeClassifier has none"):
         second_stage(sv.CodeClassifier(2, training=QUICK).fit(X, X[:, 0] > 0), X)
     assert not hasattr(est, "second_stage_")
 

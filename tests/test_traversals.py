@@ -131,6 +131,13 @@ def test_values_that_are_none_are_refused(vsc: Any, pair: Any, values: Any) -> N
         traverse(vsc, pair[0], [0], values)
 
 
+def test_a_model_without_a_decoder_has_no_codes_to_change(digits: Any) -> None:
+    est = sv.CodeClassifier(3, hidden=(4,), training=QUICK).fit(digits.X[:60], digits.y[:60])
+    for call in (lambda: traverse(est, digits.X[0]), lambda: interpolate(est, digits.X[0], digits.X[1])):
+        with pytest.raises(TypeError, match=r"needs a model with p\(x\|z\), and CodeClassifier has none: use VAE, VSC"):
+            call()
+
+
 def test_several_rows_are_refused(vsc: Any, digits: Any) -> None:
     with pytest.raises(ValueError, match=r"one row is needed here, got 2; pass X\[0\]"):
         traverse(vsc, digits.X[:2])
@@ -282,9 +289,9 @@ def test_an_activation_matrix_counts_the_codes_of_each_class(vsc: Any, vae: Any,
 
 
 def test_labels_must_fit_the_rows(vsc: Any, digits: Any) -> None:
-    with pytest.raises(ValueError, match=r"one label a row, shape \(5,\); got shape \(4,\)"):
+    with pytest.raises(ValueError, match=r"y must hold one label for each of the 5 rows; got shape \(4,\)"):
         activation_matrix(vsc, digits.X[:5], digits.y[:4])
-    with pytest.raises(ValueError, match=r"one label a row, shape \(5,\); got None"):
+    with pytest.raises(ValueError, match="y must hold one label for each of the 5 rows; got None"):
         activation_matrix(vsc, digits.X[:5], None)
 
 
@@ -296,6 +303,7 @@ def test_labels_must_fit_the_rows(vsc: Any, digits: Any) -> None:
         np.array(["a", np.nan, "b", "b"], dtype=object),
         pd.array([1, None, 2, 2], dtype="Int64"),
         np.array(["2020", "NaT", "2021", "2021"], dtype="datetime64[Y]"),
+        np.array(["2020", "NaT", "2021", "2021"], dtype="datetime64[ns]"),
     ],
 )
 def test_missing_labels_are_counted_and_refused(vsc: Any, digits: Any, y: Any) -> None:

@@ -5,6 +5,7 @@ An attribute is on or off as a whole; an attribute that is on is drawn with its 
 So a row's sources are S * V: exact zeros for whatever is absent.
 """
 
+import math
 import os
 from collections.abc import Mapping
 from typing import TypeAlias
@@ -114,8 +115,8 @@ def make(
     """
     if n < 1 or n_test < 0:
         raise ValueError(f"n must be at least 1 and n_test at least 0, got {n} and {n_test}")
-    if value_std < 0:
-        raise ValueError(f"value_std must not be negative, got {value_std}")
+    if not 0 <= value_std < math.inf:
+        raise ValueError(f"value_std must be a finite number, 0 or above; got {value_std}")
     p_on = np.array(_probabilities(p_attribute))
     sizes = [columns.stop - columns.start for columns in GROUPS.values()]
 

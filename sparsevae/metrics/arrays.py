@@ -55,13 +55,43 @@ def matrix(values: Codes, name: str) -> Floats:
 
 
 def labels(y: npt.ArrayLike, n: int, name: str) -> npt.NDArray[Any]:
-    """One label per row, (n,), none of them missing."""
+    """One label per row, (n,), none of them missing, all of one kind."""
     array: npt.NDArray[Any] = plain(y, name)
     if array.shape != (n,):
-        raise ValueError(f"{name} must hold one label for each of the {n} rows; got shape {array.shape}")
-    if array.dtype.kind == "f" and not np.isfinite(array).all():
-        raise ValueError(f"{name} must hold finite labels; {int((~np.isfinite(array)).sum())} are NaN or infinite")
+        came = "None" if y is None else f"shape {array.shape}"
+        raise ValueError(f"{name} must hold one label for each of the {n} rows; got {came}")
+    if missing := _missing(array):
+        raise ValueError(f"{name} must hold a label for every row; {missing} of {n} are missing (None or NaN)")
+    if array.dtype.kind == "f" and np.isinf(array).any():
+        raise ValueError(f"{name} must hold finite labels; {int(np.isinf(array).sum())} are infinite")
+    if array.dtype.kind == "O":
+        try:
+            np.unique(array)
+        except TypeError:
+            kinds = ", ".join(sorted({type(label).__name__ for label in array.tolist()}))
+            raise ValueError(f"{name} must hold labels of one kind, which can be sorted; got {kinds}") from None
     return array
+
+
+def _missing(y: npt.NDArray[Any]) -> int:
+    """How many labels are None, NaN or a table's mark of a missing value."""
+    if y.dtype.kind == "O":
+        return sum(_is_missing(label) for label in y.tolist())
+    return int((y != y).sum())  # NaN and NaT
+
+
+def _is_missing(label: Any) -> bool:
+    """None, or what is not equal to itself, or will not say."""
+    try:
+        return label is None or bool(label != label)
+    except TypeError:
+        return True
+
+
+def amount(value: float, name: str) -> None:
+    """Refuse a limit that nothing could be compared with."""
+    if not 0 <= value < np.inf:
+        raise ValueError(f"{name} must be a finite number, 0 or above; got {value}")
 
 
 def same_rows(**arrays: npt.NDArray[Any]) -> None:
@@ -78,4 +108,14 @@ def spread(columns: Floats) -> Floats:
     division by that would turn a dead unit into the loudest one.
     """
     constant = columns.min(0) == columns.max(0)
-    return np.where(constant, 0.0, columns.std(0))
+    near, power = near_one(columns)
+    return np.where(constant, 0.0, np.ldexp(near.std(0), power))
+
+
+def near_one(columns: Floats) -> tuple[Floats, npt.NDArray[Any]]:
+    """Columns divided by a power of two, which rounds nothing, and that power: their largest magnitude lies in [.5, 1).
+
+    Squares then neither vanish, as those of 1e-200 would, nor overflow.
+    """
+    power = np.frexp(np.abs(columns).max(0))[1]
+    return np.ldexp(columns, -power), power

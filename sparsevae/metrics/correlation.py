@@ -17,7 +17,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from .arrays import Codes, Floats, Integers, Mask, matrix, same_rows, spread
+from .arrays import Codes, Floats, Integers, Mask, amount, matrix, near_one, same_rows, spread
 
 __all__ = [
     "BestMatch",
@@ -54,8 +54,7 @@ def used_units(Z: Codes, threshold: float = 0.05) -> Mask:
     >>> used_units([[1.0, 0.0], [-1.0, 0.0]])
     array([ True, False])
     """
-    if threshold < 0:
-        raise ValueError(f"threshold must not be negative; got {threshold}")
+    amount(threshold, "threshold")
     return spread(matrix(Z, "Z")) > threshold
 
 
@@ -74,6 +73,7 @@ def units_per_group(C: Codes, groups: Groups, used: npt.ArrayLike | None = None,
     >>> units_per_group(C, {"hat": [0], "eyes": [1, 2]})
     {'hat': 2, 'eyes': 1}
     """
+    amount(floor, "floor")
     C = _correlations(C)
     block = _blocks(C, groups)[_used(C, used)]
     owner = np.where(block.max(1) > floor, block.argmax(1), -1)
@@ -163,8 +163,7 @@ def presence_accuracy(
     >>> presence_accuracy(np.hstack([np.ones((6, 1)), 2.5 * present]), present)
     Presence(unit=array([1]), accuracy=array([1.]))
     """
-    if threshold < 0:
-        raise ValueError(f"threshold must not be negative; got {threshold}")
+    amount(threshold, "threshold")
     on = np.abs(matrix(Z, "Z")) > threshold
     flags = matrix(present, "present")
     same_rows(Z=on, present=flags)
@@ -197,6 +196,7 @@ def _switch(on: Mask, present: Mask, group: int) -> tuple[int, float]:
 
 def _standard(columns: Floats) -> Floats:
     """Centred columns of unit standard deviation; constant columns become zero."""
+    columns = near_one(columns)[0]
     scale = spread(columns)
     centred = columns - columns.mean(0)
     standard: Floats = np.divide(centred, scale, out=np.zeros_like(centred), where=scale > 0)

@@ -7,6 +7,7 @@ G. Alain, Y. Bengio, "Understanding intermediate layers using linear classifier 
 
 from __future__ import annotations
 
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -66,10 +67,10 @@ def linear_probe(
 def _stratified(y: npt.NDArray[Any], n_labels: int, seed: int) -> Integers:
     """`n_labels` rows at random: one of each class first, then each class in its share."""
     _, which, counts = np.unique(y, return_inverse=True, return_counts=True)
-    if not len(counts) <= n_labels <= len(y):
+    if not isinstance(n_labels, Integral) or not len(counts) <= n_labels <= len(y):
         raise ValueError(
-            f"n_labels must lie between the number of classes, {len(counts)}, and of training rows, {len(y)}; "
-            f"got {n_labels}"
+            f"n_labels must be an integer between the number of classes, {len(counts)}, and of training rows, "
+            f"{len(y)}; got {n_labels!r}"
         )
     order = np.random.default_rng(seed).permutation(len(y))
     rank = np.empty(len(y))

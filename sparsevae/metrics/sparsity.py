@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from .arrays import Codes, Floats, Mask, floats, labels, matrix, spread
+from .arrays import Codes, Floats, Mask, amount, floats, labels, matrix, spread
 
 __all__ = [
     "ClassHoyer",
@@ -170,8 +170,7 @@ def active_units(means: Codes, threshold: float = 0.01) -> Mask:
     >>> active_units([[1.0, 0.01], [-1.0, -0.01]])
     array([ True, False])
     """
-    if threshold < 0:
-        raise ValueError(f"threshold must not be negative; got {threshold}")
+    amount(threshold, "threshold")
     return spread(matrix(means, "means")) ** 2 > threshold
 
 
@@ -189,6 +188,7 @@ def _common(Z: Floats, rare: float, threshold: float) -> Mask:
     """The units that are on more often than the rarest; see `rare` in :func:`class_hoyer`."""
     if not 0 <= rare < 1:
         raise ValueError(f"rare must be a share in [0, 1), or None; got {rare}")
+    amount(threshold, "threshold")
     on = (np.abs(Z) > threshold).mean(0)
     keep: Mask = on > np.sort(on)[min(math.ceil(rare * len(on)), len(on) - 1)]
     if not keep.any():

@@ -53,6 +53,15 @@ def test_correlations_see_no_sign_scale_or_shift():
     np.testing.assert_allclose(correlation_matrix(Z * [-1, 5, 0.1] + 3, -2 * S), correlation_matrix(Z, S), atol=1e-12)
 
 
+@pytest.mark.parametrize("scale", [1e-300, 1e-200, 1e200, 1e307])
+def test_columns_of_any_size_have_their_correlations(scale):
+    rng = np.random.default_rng(0)
+    Z, S = rng.uniform(-1, 1, size=(50, 3)), rng.uniform(-1, 1, size=(50, 2))
+    expected = correlation_matrix(Z, S)
+    np.testing.assert_allclose(correlation_matrix(Z * scale, S), expected, rtol=1e-9)
+    np.testing.assert_allclose(correlation_matrix(Z * [1, scale, 1], S * scale), expected, rtol=1e-9)
+
+
 def test_sparse_codes_correlate_as_dense_ones():
     rng = np.random.default_rng(0)
     Z, S = rng.normal(size=(50, 3)) * (rng.random((50, 3)) < 0.4), rng.normal(size=(50, 2))
@@ -199,11 +208,14 @@ def test_presence_accepts_sparse_codes():
         (lambda: block_purity(C, GROUPS, used=[1, 2, 0]), "mask of 3 booleans"),
         (lambda: contrast(C, used=np.array([True])), "mask of 3 booleans"),
         (lambda: contrast([[0.5]]), "at least two sources"),
-        (lambda: used_units(C, -1), "must not be negative"),
+        (lambda: used_units(C, -1), "threshold must be a finite number, 0 or above; got -1"),
+        (lambda: used_units(C, np.nan), "threshold must be a finite number, 0 or above; got nan"),
+        (lambda: units_per_group(C, GROUPS, floor=np.nan), "floor must be a finite number, 0 or above; got nan"),
         (lambda: presence_accuracy(C, C), "zeros and ones"),
         (lambda: presence_accuracy(C, [[1], [1], [0]]), "it is absent in 1"),
         (lambda: presence_accuracy(C, [[1], [0]]), "Z has 3, present has 2"),
-        (lambda: presence_accuracy(C, [[1], [0], [0]], threshold=-1), "must not be negative"),
+        (lambda: presence_accuracy(C, [[1], [0], [0]], threshold=-1), "threshold must be a finite number"),
+        (lambda: presence_accuracy(C, [[1], [0], [0]], threshold=np.nan), "threshold must be a finite number"),
     ],
 )
 def test_bad_input_is_named(call, message):

@@ -77,6 +77,13 @@ def test_each_class_is_chosen_in_its_share_and_at_least_once():
     [
         (lambda: linear_probe(*TRAIN, *TEST, n_labels=2), "number of classes, 3, and of training rows, 400; got 2"),
         (lambda: linear_probe(*TRAIN, *TEST, n_labels=401), "got 401"),
+        (lambda: linear_probe(*TRAIN, *TEST, n_labels=10.5), "n_labels must be an integer between .*; got 10.5"),
+        (lambda: linear_probe(*TRAIN, *TEST, n_labels="10"), "n_labels must be an integer between .*; got '10'"),
+        (
+            lambda: linear_probe(Z, [*Y[:-1], None], *TEST),
+            "y_train must hold a label for every row; 1 of 600 are missing",
+        ),
+        (lambda: linear_probe(*TRAIN, Z, [*Y[:-1], None]), "y_test must hold a label for every row; 1 of 600"),
         (lambda: linear_probe(Z, Y[:5], *TEST), r"y_train must hold one label for each of the 600 rows"),
         (lambda: linear_probe(*TRAIN, Z, Y[:5]), r"y_test must hold one label"),
         (lambda: linear_probe(Z, np.zeros(600), *TEST), "at least two classes"),

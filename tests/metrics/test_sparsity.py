@@ -43,6 +43,8 @@ def test_hoyer_takes_any_leading_dimensions():
 
 @pytest.mark.parametrize("scale", [1e-300, 1e300])
 def test_very_small_and_very_large_codes_neither_vanish_nor_overflow(scale):
+    Z = np.random.default_rng(0).normal(size=(50, 4)) * [1, 0, 2, 3]
+    assert average_hoyer(Z * scale) == pytest.approx(average_hoyer(Z), abs=1e-12)
     assert hoyer(np.array([3.0, 0.0, -4.0, 0.0]) * scale) == pytest.approx(0.6, abs=1e-12)
 
 
@@ -174,9 +176,15 @@ def test_sparse_codes_give_what_dense_ones_give(sparse):
         (lambda: average_hoyer([1.0, 2.0]), r"two dimensions.*got shape \(2,\)"),
         (lambda: aggregate_hoyer(np.zeros((0, 3))), r"got shape \(0, 3\)"),
         (lambda: class_hoyer(np.eye(3), [0, 1]), r"each of the 3 rows; got shape \(2,\)"),
-        (lambda: class_hoyer(np.eye(3), [0, 1, np.nan]), "finite labels"),
+        (lambda: class_hoyer(np.eye(3), [0, 1, np.nan]), "y must hold a label for every row; 1 of 3 are missing"),
+        (lambda: class_hoyer(np.eye(3), [0, 1, np.inf]), "finite labels; 1 are infinite"),
+        (lambda: class_hoyer(np.eye(3), [None, "a", None]), "y must hold a label for every row; 2 of 3 are missing"),
+        (lambda: class_hoyer(np.eye(3), None), "each of the 3 rows; got None"),
+        (lambda: class_hoyer(np.eye(3), np.array(["a", 1, 1], object)), "labels of one kind.*; got int, str"),
+        (lambda: class_hoyer(np.eye(3), [0, 1, 1], rare=0.5, threshold=np.nan), "threshold must be a finite number"),
         (lambda: class_hoyer(np.eye(3), [0, 1, 1], rare=1.0), r"share in \[0, 1\)"),
-        (lambda: active_units(np.eye(3), threshold=-1), "must not be negative"),
+        (lambda: active_units(np.eye(3), threshold=-1), "threshold must be a finite number, 0 or above; got -1"),
+        (lambda: active_units(np.eye(3), threshold=np.nan), "threshold must be a finite number, 0 or above; got nan"),
     ],
 )
 def test_bad_input_is_named(call, message):
