@@ -82,7 +82,7 @@ class Capped(Distribution):
             return self
         twin = Capped(blocks(self.logits, n), self.cap, self.estimator)
         if not self.free:
-            twin._place = tuple(blocks(t, n) for t in self._place)
+            twin._place = blocks(self._place[0], n), blocks(self._place[1], n)
             # The tree's last axis is that of rows.
             twin._levels = [level.repeat(*(1,) * (level.dim() - 1), n) for level in self._levels]
         return twin
