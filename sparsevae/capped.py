@@ -82,7 +82,8 @@ class Capped(Distribution):
             return self
         twin = Capped(blocks(self.logits, n), self.cap, self.estimator)
         if not self.free:
-            twin.shift = blocks(self.shift, n)  # the tree's last axis is that of rows
+            twin._place = blocks(self._place[0], n), blocks(self._place[1], n)
+            # The tree's last axis is that of rows.
             twin._levels = [level.repeat(*(1,) * (level.dim() - 1), n) for level in self._levels]
         return twin
 
@@ -94,29 +95,43 @@ class Capped(Distribution):
     # -- the tree ------------------------------------------------------------------------------------------------
 
     @lazy_property
-    def shift(self) -> Tensor:
-        """theta, (..., 1): about L0 of the gates with logits a - theta are on in the mean, or 0 if fewer are with a.
+    def _place(self) -> tuple[Tensor, Tensor]:
+        """theta in two parts, (..., 1) each: the logit c that it lies near, and what is left.
 
-        With a_(1) >= a_(2) >= ... the root of sum_k sigmoid(a_k - theta) = L0 lies between a_(L0 + 1) - log L0 (where
-        L0 + 1 gates have p_on >= L0/(L0 + 1)) and a_(L0) + log(K - L0) (where all but L0 - 1 have p_on < 1/(K - L0 +
-        1)). That is halved until the error is small beside 1/sqrt(K), or beside the gap between the two logits.
+        About L0 of the gates with logits a - theta are on in the mean, or theta is 0 if fewer are with a. With a_(1) >=
+        a_(2) >= ... the root of sum_k sigmoid(a_k - theta) = L0 lies between a_(L0 + 1) - log L0 (where L0 + 1 gates
+        have p_on >= L0/(L0 + 1)) and a_(L0) + log(K - L0) (where all but L0 - 1 have p_on < 1/(K - L0 + 1)). That is
+        halved until the error is small beside 1/sqrt(K), or beside the gap between the two logits.
+
+        c is a_(L0 + 1), or 0 if that is below. Logits near it are told apart by a - c, which is exact, while a - theta
+        would round to the spacing of numbers as large as a. In a gap of more than 1e4 every place is as good, so that
+        no more of it is looked at and infinite logits have a place too.
         """
-        K = self.logits.shape[-1]
+        K, far = self.logits.shape[-1], 1e4
         with torch.no_grad():
             if self.free:
-                return torch.zeros_like(self.logits[..., :1])
-            top = self.logits.clamp(-1e4, 1e4).topk(self.cap + 1).values
-            low, high = top[..., -1:] - math.log(self.cap), top[..., -2:-1] + math.log(K - self.cap)
-            theta, step = (low + high) / 2, (high - low) / 4
+                return torch.zeros_like(self.logits[..., :1]), torch.zeros_like(self.logits[..., :1])
+            top = self.logits.topk(self.cap + 1).values
+            near = top[..., -1:].clamp_min(0)
+            a, top = self.logits - near, (top[..., -2:] - near).clamp(-far, far)
+            low, high = top[..., 1:] - math.log(self.cap), top[..., :1] + math.log(K - self.cap)
+            rest, step = (low + high) / 2, (high - low) / 4
             for _ in range(2 + (K.bit_length() + 1) // 2):
-                theta = theta + step * torch.sign(torch.sigmoid(self.logits - theta).sum(-1, keepdim=True) - self.cap)
+                rest = rest + step * torch.sign(torch.sigmoid(a - rest).sum(-1, keepdim=True) - self.cap)
                 step = step / 2
-            return theta.clamp_min(0)
+            return near, torch.maximum(rest, -near)
+
+    @property
+    def shift(self) -> Tensor:
+        """theta, (..., 1)."""
+        near, rest = self._place
+        return near + rest
 
     @lazy_property
     def shifted(self) -> Tensor:
         """a - theta, (..., K)."""
-        return self.logits - self.shift
+        near, rest = self._place
+        return self.logits - near - rest
 
     @lazy_property
     def _levels(self) -> list[Tensor]:

@@ -78,11 +78,12 @@ _SPELLED = {int: "INT", float: "FLOAT", str: "TEXT"}  # in the order in which a 
 
 
 def _members(kind: Any) -> list[Any]:
-    """The types that a union allows, those with a plain spelling first; of any other type, the type itself."""
+    """The types that a union allows, numbers first and words last, which anything is; of any other, itself."""
     if typing.get_origin(kind) not in (typing.Union, types.UnionType):
         return [kind]
     parts = typing.get_args(kind)
-    return [*(k for k in _SPELLED if k in parts), *(k for k in parts if k not in _SPELLED)]
+    plain = [k for k in _SPELLED if k in parts]
+    return [*(k for k in plain if k is not str), *(k for k in parts if k not in plain), *(k for k in plain if k is str)]
 
 
 def _spelling(kind: Any) -> str:
@@ -90,7 +91,12 @@ def _spelling(kind: Any) -> str:
 
     >>> _spelling(int | float | None), _spelling(tuple[int, ...]), _spelling(object)
     ('INT|FLOAT', 'INT,...', '')
+    >>> from sparsevae.schedules import Schedule
+    >>> _spelling(float | Schedule)
+    'FLOAT|NAME:VALUE:...'
     """
+    if typing.get_origin(kind) is Callable:  # a schedule
+        return "NAME:VALUE:..."
     if typing.get_origin(kind) is tuple:
         return ",".join("..." if k is Ellipsis else _spelling(k) for k in typing.get_args(kind))
     if (members := _members(kind)) != [kind]:
@@ -104,6 +110,8 @@ def _parse(text: str, kind: Any) -> Any:
     >>> _parse("400,200", tuple[int, ...]), _parse("none", int | None), _parse("0.2", int | float)
     ((400, 200), None, 0.2)
     """
+    if typing.get_origin(kind) is Callable:
+        return _course(text)
     parts = typing.get_args(kind)
     if typing.get_origin(kind) is tuple:
         words = [w.strip() for w in text.split(",")] if text else []
@@ -120,24 +128,44 @@ def _parse(text: str, kind: Any) -> Any:
 
 
 def _schedule(text: str) -> tuple[str, Any]:
-    """A knob, a schedule's name and its arguments.
+    """A knob and its course.
 
     >>> _schedule("kl_z=linear:0:1:0:0.2")
     ('kl_z', Linear(start=0.0, stop=1.0, begin=0, end=0.2))
     """
+    knob, _, course = text.partition("=")
+    return knob, _course(course)
+
+
+def _course(text: str) -> Any:
+    """A schedule, from its name and its arguments."""
     from sparsevae import schedules
     from sparsevae.data.suggest import unknown
 
     known = {name.lower(): getattr(schedules, name) for name in schedules.__all__ if name != "Schedule"}
-    knob, _, course = text.partition("=")
-    word, *words = course.lower().split(":")
+    word, *words = text.lower().split(":")
     if word not in known:
         raise ValueError(unknown("schedule", word, known))
     hints = typing.get_type_hints(known[word])
     try:
-        return knob, known[word](*(_parse(w, kind) for w, kind in zip(words, hints.values(), strict=False)))
+        return known[word](*(_parse(w, kind) for w, kind in zip(words, hints.values(), strict=False)))
     except TypeError:  # an argument is missing
         raise ValueError(f"{word} takes {':'.join(hints)}, got {text!r}") from None
+
+
+def _written(default: Any) -> str:
+    """A default as a user would write it.
+
+    >>> from sparsevae.schedules import Linear
+    >>> _written((1, 2)), _written(Linear(1.0, 5.0)), _written(0.5)
+    ('1,2', 'linear:1.0:5.0:0:1.0', '0.5')
+    """
+    if isinstance(default, tuple):
+        return ",".join(map(str, default))
+    if dataclasses.is_dataclass(default):
+        fields = (getattr(default, f.name) for f in dataclasses.fields(default))
+        return ":".join(map(str, (type(default).__name__.lower(), *fields)))
+    return str(default)
 
 
 def _is_switch(p: Parameter) -> bool:
@@ -166,7 +194,7 @@ def _option(p: Parameter, panel: str) -> inspect.Parameter | None:
     elif not metavar:
         return None
     elif default is not None:
-        default = ",".join(map(str, default)) if isinstance(default, tuple) else str(default)
+        default = _written(default)
     option = typer.Option(flag, help=text, metavar=metavar, rich_help_panel=panel)
     return inspect.Parameter(
         p.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, option]

@@ -24,6 +24,7 @@ from sparsevae.draw import blocks
 from sparsevae.gradients import AlwaysOn, Estimator, per_member
 from sparsevae.mixtures import spike_slab
 from sparsevae.one_hot import OneHotCode
+from sparsevae.training_draws import TrainingDraw
 
 __all__ = [
     "LIKELIHOODS",
@@ -110,7 +111,7 @@ class SpikeSlabPosterior(Family):
 
     def forward(self, raw: Tensor) -> Distribution:
         loc, log_variance, logits = raw.chunk(3, -1)
-        scale = _deviation(log_variance)
+        logits, scale = self.gate.law_logits(logits), _deviation(log_variance)
         return SpikeSlab(logits, loc, scale, self.gate, validate_args=False, warmth=self.warmth())
 
 
@@ -151,7 +152,7 @@ class DiscretePosterior(Family):
 
     discrete: ClassVar[bool] = True
 
-    def __init__(self, size: int, draw: nn.Module) -> None:
+    def __init__(self, size: int, draw: TrainingDraw) -> None:
         super().__init__()
         self.size, self.draw = size, draw
 
@@ -163,24 +164,25 @@ class CountsPosterior(DiscretePosterior):
         return n + 1
 
     def forward(self, raw: Tensor) -> Distribution:
-        return Counts(raw[..., -1:], raw[..., :-1], self.size, self.draw)
+        logits = self.draw.law_logits(raw)
+        return Counts(logits[..., -1:], logits[..., :-1], self.size, self.draw)
 
 
 class CappedPosterior(DiscretePosterior):
     """raw = gate logits -> Capped: n gates of which at most `size` are on."""
 
     def forward(self, raw: Tensor) -> Distribution:
-        return Capped(raw, self.size, self.draw)
+        return self.copies(raw, 1)
 
     def copies(self, raw: Tensor, n: int) -> Distribution:
-        return Capped(raw, self.size, self.draw).copies(n)
+        return Capped(self.draw.law_logits(raw), self.size, self.draw).copies(n)
 
 
 class OneHotPosterior(DiscretePosterior):
     """raw = logits -> OneHotCode: groups of `size` units of which exactly one is on."""
 
     def forward(self, raw: Tensor) -> Distribution:
-        return OneHotCode(raw, self.size, self.draw)
+        return OneHotCode(self.draw.law_logits(raw), self.size, self.draw)
 
 
 class HierarchicalPosterior(Family):

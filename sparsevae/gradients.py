@@ -2,7 +2,9 @@ r"""Gradients through discrete draws: ten ways to learn the logits of a bit or o
 
 The target is d/da E_{b ~ q_a} f(b). f is the cost of an item: the terms of the objective that depend on the draw, with
 their weights. An estimator says with which `value` the model goes on in training, and what `surrogate` to add to the
-loss, a number without meaning whose gradient makes the estimate. Hard draws, bounds and codes know nothing of it.
+loss, a number without meaning whose gradient makes the estimate. Hard draws, bounds and codes know nothing of it, but
+for "slope-annealed", which makes the law itself steeper: a is then s times what the encoder says, wherever the law is
+asked for (`law_logits`), and s is saved with the model.
 
 ============================= ======================================== ============================================
 name                          value                                    gradient
@@ -11,7 +13,7 @@ sigmoid (VSC's own, bits)     sigmoid(c (u - 1 + p))                   of that v
 concrete                      softmax((log pi + Gumbel)/tau)           of that value; biased (Gumbel-Softmax)
 straight-through-concrete     hard                                     of the concrete; biased
 straight-through              hard                                     of the mean p: f'(b) dp; biased
-slope-annealed                hard                                     of the mean at a steeper logit s a; biased
+slope-annealed                hard, of the law q_(s a) with growing s  straight-through: f'(b) dp(s a); biased
 score                         hard                                     (f - baseline) dlog q; unbiased
 normalised-score              hard                                     that of score, over the deviation of f
 rloo                          hard, K draws                            baseline: the other draws; unbiased
@@ -32,16 +34,19 @@ statistics in a decoder make every estimate approximate.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from sparsevae.choices import Choice, Kind
+from sparsevae.schedules import Linear, Schedule
 
 __all__ = [
     "ESTIMATORS",
     "GATES",
+    "SLOPE",
     "AlwaysOn",
     "Concrete",
     "Darn",
@@ -55,6 +60,8 @@ __all__ = [
     "SlopeAnnealed",
     "StraightThrough",
     "StraightThroughConcrete",
+    "driven",
+    "made",
     "per_member",
     "points",
 ]
@@ -69,14 +76,22 @@ class Estimator(nn.Module):
     """How a gradient passes a discrete draw; `knobs` are buffers a schedule may drive."""
 
     knobs: ClassVar[tuple[str, ...]] = ()
+    sizes: ClassVar[tuple[str, ...]] = ()  # settings that nothing drives
     kinds: ClassVar[frozenset[str]] = frozenset({"bits", "one-hots", "capped"})  # that it is defined for
     scored: ClassVar[bool] = False  # whether it needs the cost of each row: else the value alone carries the gradient
     points: int = 1  # rows that one item takes
     draws: int = 1  # how many of them are draws of q
     coupled: bool = False  # whether the rows of one item share all other noise
 
+    def law_logits(self, logits: Tensor) -> Tensor:
+        """The logits of the law, (*members, ...), from those that an encoder gives: the same for nearly all.
+
+        A posterior asks once, when it makes its law, so that draws, KLs, bounds and codes are of one law.
+        """
+        return logits
+
     def forward(self, kind: Kind, logits: Tensor, u: Tensor) -> Tensor:
-        """The value that training goes on with, (..., R, n[, C]), shaped like the logits."""
+        """The value that training goes on with, (..., R, n[, C]), shaped like the law's logits."""
         raise NotImplementedError
 
     def surrogate(self, cost: Tensor, choice: Choice) -> Tensor:
@@ -127,9 +142,11 @@ def points(model: nn.Module) -> tuple[int, int]:
 class _Knob(Estimator):
     """An estimator with one number that a schedule may drive, under the knob's own name."""
 
+    lasting: ClassVar[bool] = False  # whether the number is part of the model, saved with its weights
+
     def __init__(self, value: float) -> None:
         super().__init__()
-        self.register_buffer(self.knobs[0], torch.tensor(float(value)), persistent=False)
+        self.register_buffer(self.knobs[0], torch.tensor(float(value)), persistent=self.lasting)
 
     def knob(self, like: Tensor) -> Tensor:
         buffer: Tensor = getattr(self, self.knobs[0])
@@ -181,16 +198,21 @@ class StraightThrough(Estimator):
         return _through(kind.hard(logits, u), kind.mean(logits))
 
 
-class SlopeAnnealed(_Knob):
-    """Straight-through whose mean belongs to s a, with a slope s that grows (Chung et al., 2016); the law stays q_a."""
+class SlopeAnnealed(_Knob, StraightThrough):
+    """Straight-through in a law that grows steeper: b ~ q_(s a), with a slope s that grows (Chung et al., 2016).
+
+    Straight-through takes the draw for its mean, which it is the more nearly, the steeper the law. The slope is part of
+    the law, so it is saved with the weights and stays where training left it.
+    """
 
     knobs: ClassVar[tuple[str, ...]] = ("slope",)
+    lasting: ClassVar[bool] = True
 
     def __init__(self, slope: float = 1.0) -> None:
         super().__init__(slope)
 
-    def forward(self, kind: Kind, logits: Tensor, u: Tensor) -> Tensor:
-        return _through(kind.hard(logits, u), kind.mean(self.knob(logits) * logits))
+    def law_logits(self, logits: Tensor) -> Tensor:
+        return self.knob(logits) * logits
 
 
 def _through(hard: Tensor, soft: Tensor) -> Tensor:
@@ -234,6 +256,8 @@ class NormalisedScore(Score):
 
 class LeaveOneOut(Score):
     """K draws of every item; the baseline of each is the mean cost of the others (RLOO). Unbiased, no setting."""
+
+    sizes: ClassVar[tuple[str, ...]] = ("samples",)
 
     def __init__(self, samples: int = 4) -> None:
         if samples < 2:
@@ -369,3 +393,17 @@ ESTIMATORS: dict[str, type[Estimator]] = {
 
 GATES: dict[str, type[Estimator]] = {"sigmoid": ScaledSigmoid, **ESTIMATORS}
 """Those for the gates of a spike-and-slab: one more, VSC's own."""
+
+SLOPE = Linear(1.0, 5.0)
+"""The usual course of a slope."""
+
+
+def made(kind: type[Estimator], settings: Mapping[str, float | Schedule]) -> Estimator:
+    """An estimator with those of the settings that it takes; one that a schedule drives has its first value."""
+    own = {k: settings[k] for k in (*kind.knobs, *kind.sizes) if k in settings}
+    return kind(**{k: v(0, 1) if callable(v) else v for k, v in own.items()})
+
+
+def driven(kind: type[Estimator], settings: Mapping[str, float | Schedule]) -> dict[str, Schedule]:
+    """Those of the settings that schedules drive, of an estimator that takes them."""
+    return {k: v for k, v in settings.items() if k in kind.knobs and callable(v)}

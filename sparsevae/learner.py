@@ -22,7 +22,7 @@ from sparsevae.recipe import Recipe
 from sparsevae.rows import Rows, fingerprint, place
 from sparsevae.schedules import Constant, Schedule
 from sparsevae.settings import Training
-from sparsevae.step import BLOCK
+from sparsevae.step import BLOCK, lasting
 from sparsevae.texts import Texts, held, holds_texts
 from sparsevae.threads import inference
 from sparsevae.training import Watch, fit
@@ -80,6 +80,7 @@ class Learner(Recipe):
     def partial_fit(self, X: Any, y: Any = None) -> Self:
         """One more pass over new data at the initial rate, all schedules at their ends; scaling stays as it is.
 
+        So does a slope that is part of the law, once there are steps behind it: where the last run left it.
         The first call on a new estimator settles scaling and likelihood, or the vocabulary, from its X.
         """
         self.check()
@@ -96,7 +97,8 @@ class Learner(Recipe):
         """Settings and schedules of one more pass."""
         settings = self._training()
         plan = {**self.schedules(), **(settings.schedules or {})}
-        ends: dict[str, Schedule] = {k: Constant(s(1 << 62, 1 << 62)) for k, s in plan.items()}
+        kept = lasting(self.model_) if self.n_steps_ else ()
+        ends: dict[str, Schedule] = {k: Constant(s(1 << 62, 1 << 62)) for k, s in plan.items() if k not in kept}
         return self.input_.settle(settings.once_more(mix(settings.seed, self.n_steps_)), n_rows), ends
 
     def _start(self, X: Any) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from numbers import Integral
@@ -31,7 +31,18 @@ from sparsevae.rows import Rows, parts
 from sparsevae.schedules import Schedule
 from sparsevae.settings import Training
 
-__all__ = ["ACTIVE_VARIANCE", "BLOCK", "Feed", "Order", "Plan", "Run", "clip_gradients", "knobs", "precision"]
+__all__ = [
+    "ACTIVE_VARIANCE",
+    "BLOCK",
+    "Feed",
+    "Order",
+    "Plan",
+    "Run",
+    "clip_gradients",
+    "knobs",
+    "lasting",
+    "precision",
+]
 
 ACTIVE_VARIANCE = 0.01  # a unit is active when the mean of q(z|x) varies by more than this over the rows
 FEW, RUIN = 128, 10.0  # a model is ruined when it tells these many rows so many times worse than before training
@@ -125,13 +136,21 @@ def precision(device: torch.device, *, bf16: bool) -> AbstractContextManager[obj
     return nullcontext()
 
 
-def knobs(model: nn.Module, objective: Objective) -> dict[str, Tensor]:
-    """Every buffer a schedule may drive, by name: term weights, and what the model's parts declare."""
-    found: dict[str, Tensor] = {}
+def knobs(model: nn.Module, objective: Objective) -> dict[str, list[Tensor]]:
+    """Every buffer a schedule may drive, by name: term weights, and what the model's parts declare.
+
+    Parts of one kind, such as the two of a code side by side, have a buffer each, and one schedule drives them all.
+    """
+    found: dict[str, list[Tensor]] = {}
     for module in (*objective.modules(), *model.modules()):
         for name in getattr(module, "knobs", ()):
-            found[name] = getattr(module, name)
+            found.setdefault(name, []).append(getattr(module, name))
     return found
+
+
+def lasting(model: nn.Module) -> set[str]:
+    """Names of the knobs that are part of the model and are saved with it, such as the slope of its law."""
+    return {name for m in model.modules() for name in getattr(m, "knobs", ()) if name in m.state_dict()}
 
 
 def clip_gradients(parameters: list[nn.Parameter], largest: float, members: torch.Size) -> None:
@@ -173,7 +192,7 @@ class Run:
         self.plan = Plan([len(own) for _, own in found], total, training.seed)
         self.schedules = dict(schedules)
         self.rate_schedule = training.rates()
-        self.knobs = knobs(model, objective)
+        self.knobs, self.lasting = knobs(model, objective), lasting(model)
         if unknown := set(self.schedules) - set(self.knobs):
             raise ValueError(f"schedules drive unknown knobs {sorted(unknown)}; this model has {sorted(self.knobs)}.")
         for name, schedule in self.schedules.items():
@@ -258,18 +277,21 @@ class Run:
         self.sums = torch.zeros(len(self.names), *loss.shape, device=self.rows.device)
         self.ones = torch.ones_like(loss)
 
-    def set_knobs(self, step: int) -> None:
-        """Write every scheduled value into its buffer, where it has changed."""
+    def set_knobs(self, step: int, but: Collection[str] = ()) -> None:
+        """Write every scheduled value but those named into its buffer, where it has changed."""
         for name, schedule in self.schedules.items():
-            self._write(name, self.knobs[name], schedule(step, self.total))
-        self._write("learning_rate", self.rate, self.rate_factor * self.rate_schedule(step, self.total))
+            if name not in but:
+                self._write(name, self.knobs[name], schedule(step, self.total))
+        self._write("learning_rate", [self.rate], self.rate_factor * self.rate_schedule(step, self.total))
 
-    def _write(self, name: str, buffer: Tensor, value: float | Tensor) -> None:
+    def _write(self, name: str, buffers: list[Tensor], value: float | Tensor) -> None:
         if isinstance(value, Tensor):  # one for each member
-            buffer.copy_(value)
+            for buffer in buffers:
+                buffer.copy_(value)
         elif self._written.get(name) != value:
             self._written[name] = value
-            buffer.fill_(value)
+            for buffer in buffers:
+                buffer.fill_(value)
 
     def advance(self) -> None:
         """Load the step's rows, noise and knobs, then take it."""
@@ -384,6 +406,7 @@ class Run:
         self.rate_factor, self.retries = meta["rate_factor"], meta["retries"]
         self.best_loss = math.inf if meta["best_loss"] is None else meta["best_loss"]
         self.waited, self.stopped = meta["waited"], meta["stopped"]
+        self._written = {}  # lasting knobs have come back with the weights
 
     def broken(self) -> str | None:
         """A term that was not finite since the last report (or "weights"), None when all is well."""
@@ -421,8 +444,11 @@ class Run:
         return dict(zip(self.names, means, strict=True))
 
     def validate(self, items: Tensor) -> float:
-        """The objective on held-out rows: hard draws, the same noise every time, schedules at their ends."""
-        self.set_knobs(self.total)
+        """The objective on held-out rows: hard draws, the same noise every time, schedules at their ends.
+
+        Knobs that are part of the model stay as the last step had them: so it is judged, and kept if it is the best.
+        """
+        self.set_knobs(self.total, but=self.lasting)
         total = 0.0
         with torch.no_grad(), evaluating(self.model):
             for part in items.split(BLOCK):
@@ -432,7 +458,7 @@ class Run:
                     x = (x > noise.uniform(x)).to(x.dtype)
                 loss, _ = self.objective(self.model(x, Draw(noise, hard=True)))
                 total += float(loss.mean()) * len(part)
-        self.set_knobs(self.step)
+        self.set_knobs(self.step, but=self.lasting)
         return total / len(items)
 
     def activity(self, items: Tensor) -> dict[str, float]:

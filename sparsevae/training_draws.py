@@ -21,15 +21,30 @@ if TYPE_CHECKING:
     from sparsevae.counts import Counts
     from sparsevae.one_hot import OneHotCode
 
-__all__ = ["CappedDraw", "CountsDraw", "GatedConcrete", "OneHotDraw", "Temperature"]
+__all__ = ["CappedDraw", "CountsDraw", "GatedConcrete", "OneHotDraw", "Temperature", "TrainingDraw"]
 
 
-class CountsDraw(nn.Module):
-    """L0 one-hot choices among K features and "off", by any estimator for one-hots; their sum is the code."""
+class TrainingDraw(nn.Module):
+    """(law, noise) -> value. One that makes the law itself another than the encoder says changes its logits."""
+
+    def law_logits(self, logits: Tensor) -> Tensor:
+        """The logits of the law, (*members, ...), from those that an encoder gives."""
+        return logits
+
+
+class _Estimated(TrainingDraw):
+    """By an estimator of `gradients`."""
 
     def __init__(self, estimator: Estimator) -> None:
         super().__init__()
         self.estimator = estimator
+
+    def law_logits(self, logits: Tensor) -> Tensor:
+        return self.estimator.law_logits(logits)
+
+
+class CountsDraw(_Estimated):
+    """L0 one-hot choices among K features and "off", by any estimator for one-hots; their sum is the code."""
 
     def forward(self, law: Counts, noise: Noise) -> Tensor:
         shape = (*law.batch_shape, law.cap, law.event_shape[0] + 1)
@@ -39,12 +54,8 @@ class CountsDraw(nn.Module):
         return law.choice.value.sum(-2)[..., :-1]
 
 
-class OneHotDraw(nn.Module):
+class OneHotDraw(_Estimated):
     """Several one-hot choices side by side, by any estimator for one-hots."""
-
-    def __init__(self, estimator: Estimator) -> None:
-        super().__init__()
-        self.estimator = estimator
 
     def forward(self, law: OneHotCode, noise: Noise) -> Tensor:
         law.choice = self.estimator.choose(ONE_HOTS, *law._asked(noise), (law.logits,))
@@ -87,12 +98,8 @@ class _CappedGates:
     from_bits = bits
 
 
-class CappedDraw(nn.Module):
+class CappedDraw(_Estimated):
     """Gates of which at most L0 are on, by any estimator that takes them: hard values, never above the limit."""
-
-    def __init__(self, estimator: Estimator) -> None:
-        super().__init__()
-        self.estimator = estimator
 
     def forward(self, law: Capped, noise: Noise) -> Tensor:
         logits = law.logits.expand(*law.batch_shape, -1)
@@ -135,7 +142,7 @@ class Temperature(nn.Module):
         return torch.exp(low + (high - low) * torch.sigmoid(self.raw))
 
 
-class GatedConcrete(nn.Module):
+class GatedConcrete(TrainingDraw):
     r"""SDLGM's own relaxation (equations 8 to 12): relaxed gates times relaxed features, summed over L0 draws.
 
     .. math:: z = \sum_{l \le L_0} \omega_l c_l, \quad \omega_l = \sigma((\mathrm{logit} \lambda + \xi_l) / \tau),

@@ -151,6 +151,38 @@ def test_single_precision_is_enough_wherever_the_logits_are(K: int, cap: int) ->
         assert torch.allclose(got, exact, rtol=2e-6, atol=5e-5), name
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("scale", [1e4, 1e5, 1e8, 1e30])
+def test_no_finite_logit_is_too_large(scale: float, dtype: torch.dtype) -> None:
+    """Some are equal, so that codes are alike whose sums are anything but small."""
+    a = normals(20, 8, seed=3)
+    a[:, 1], a[:, 2], a[:10, 5] = a[:, 0], a[:, 0], a[:10, 4]
+    a = (scale * a).to(dtype)
+    for cap in (1, 3, 6):
+        q, b = Capped(a, cap), codes(8, cap)
+        log_weights = a.double() @ b.mT
+        below = log_weights.max(-1, keepdim=True).values - log_weights
+        weight = torch.where(below < 1e-12 * scale, 0.0, -below).softmax(-1)  # less than that is rounding of the sums
+        assert torch.allclose(q.log_prob(b[:, None].to(dtype)).exp().double(), weight.mT, rtol=1e-5, atol=1e-12)
+        assert torch.allclose(q.p_on.double(), weight @ b, rtol=1e-5, atol=1e-12)
+        drawn = hard()(q.expand((50, 20)))
+        assert torch.isfinite(q.log_prob(drawn)).all()
+        assert torch.isfinite(divergence(q, Capped(torch.zeros_like(a), cap))).all()
+
+
+def test_many_large_logits_fill_the_cap() -> None:
+    """200 gates, about half of them wanted, of which 40 may be on: no draw is empty, and each has a probability."""
+    for scale in (1e3, 1e5, 1e7):
+        q = Capped(scale * normals(50, 200).float(), 40)
+        b = q.through_tree(torch.rand(50, q.width, generator=torch.Generator().manual_seed(0)))
+        assert b.sum(-1).tolist() == [40.0] * 50
+        assert torch.equal(b, q.mode)
+        assert torch.isfinite(q.log_prob(b)).all()
+        assert torch.isfinite(q.log_normaliser).all()
+    tied = Capped(torch.full((1, 2000), 1e7), 40)  # no number near 1e7 lies as far above it as the shift has to
+    assert torch.allclose(tied.p_on, torch.tensor(40 / 2000), rtol=1e-3)
+
+
 @pytest.mark.parametrize(("K", "cap"), [(30, 7), (200, 40)])
 def test_gradients_in_single_precision_are_those_in_double(K: int, cap: int) -> None:
     """The gradient of the KL in q's logits is Cov(b) (a - a0): finite, and right to four digits of its size."""

@@ -105,6 +105,8 @@ def default_text(p: Parameter) -> str:
         return ""
     if isinstance(p.default, bool):
         return f"[default:{'' if p.default else 'no-'}{flag(p)[2:]}]"
+    if isinstance(p.default, sv.Linear):
+        return f"[default:linear:{p.default.start}:{p.default.stop}:{p.default.begin}:{p.default.end}]"
     return f"[default:{','.join(map(str, p.default)) if isinstance(p.default, tuple) else p.default}]"
 
 
@@ -151,6 +153,17 @@ def test_help_shows_every_flag_with_its_text_and_default(name: str, run: Any) ->
         else:
             assert flag(p) in shown
             assert "".join(p.help.split()) + default_text(p) in shown
+
+
+def test_a_schedule_is_written_as_its_name_and_its_numbers(run: Any, built: list[Any]) -> None:
+    words = ("--slope", "linear:1:3:0:0.5", "--tau", "exponential:1:1e-3:0.5", "--tau-z", "learned")
+    assert run("fit", "SDLGM", "-d", "digits", "-o", "here", *words).code == 0
+    (est,) = built
+    assert (est.slope, est.tau, est.tau_z) == (sv.Linear(1.0, 3.0, 0, 0.5), sv.Exponential(1.0, 1e-3, 0.5), "learned")
+    assert (
+        "expected FLOAT|NAME:VALUE:..., got 'fast'"
+        in run("fit", "SDLGM", "-d", "digits", "-o", "x", "--slope", "fast").err
+    )
 
 
 @parameters

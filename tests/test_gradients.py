@@ -123,7 +123,10 @@ def every(n: int, times: int) -> Tensor:
 
 
 def cells(estimator: Estimator, kind: Kind, logits: Tensor) -> tuple[Tensor, Tensor]:
-    """Noise that stands for all noise with the same outcome, (cells, n[, C]), and the probability of it, (cells,)."""
+    """Noise that stands for all noise with the same outcome, (cells, n[, C]), and the probability of it, (cells,).
+
+    The logits are the law's own.
+    """
     if isinstance(estimator, Disarm):  # bits change where u passes P(off), and where 1 - u does
         off = torch.sigmoid(-kind.bits(logits)).flatten()
         edges = torch.stack([torch.zeros_like(off), off.minimum(1 - off), off.maximum(1 - off), torch.ones_like(off)])
@@ -139,7 +142,7 @@ def cells(estimator: Estimator, kind: Kind, logits: Tensor) -> tuple[Tensor, Ten
 
 def moments(estimator: Estimator, kind: Kind, logits: Tensor, f: Cost, items: int = 1) -> tuple[Tensor, Tensor]:
     """Mean and variance of the gradient that the loss of so many items has, exactly, each (n[, C])."""
-    u, p = cells(estimator, kind, logits)
+    u, p = cells(estimator, kind, estimator.law_logits(logits))
     free = items * (1 if estimator.coupled else estimator.points)  # rows whose noise is their own
     which = every(len(p), free)
     noise, weight = u[which], p[which].prod(1)
@@ -219,13 +222,21 @@ def test_known_biases_on_one_bit() -> None:
 
 @pytest.mark.parametrize("p", [0.03, 0.5, 0.8])
 def test_the_bias_of_straight_through_is_that_of_its_mean_slope(p: float) -> None:
-    """E f'(b) dp; with a slope s the mean, and not the law, belongs to the logit s a."""
+    """E f'(b) dp; with a slope s both draw and mean belong to the logit s a (Chung et al., 2016)."""
     a, (f, slope) = one_bit(p), polynomial(0.3, -2.0, 1.5, 1.0)
-    mean_slope = (1 - p) * slope(0.0) + p * slope(1.0)
-    assert close(expected(StraightThrough(), BITS, a, f), p * (1 - p) * mean_slope)
-    for s in (1.0, 2.5):
+    for estimator, s in ((StraightThrough(), 1.0), (SlopeAnnealed(1.0), 1.0), (SlopeAnnealed(2.5), 2.5)):
         steep = torch.sigmoid(s * a)
-        assert close(expected(SlopeAnnealed(s), BITS, a, f), s * steep * (1 - steep) * mean_slope)
+        mean_slope = (1 - steep) * slope(0.0) + steep * slope(1.0)
+        assert close(expected(estimator, BITS, a, f), s * steep * (1 - steep) * mean_slope)
+
+
+@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+def test_slope_annealing_is_straight_through_in_a_steeper_law(kind: Kind) -> None:
+    """Of the logits s a the gradient is plain straight-through's, and the target is that of the law q_(s a)."""
+    logits, f = problem(kind)
+    steep = expected(SlopeAnnealed(3.0), kind, logits, f)
+    assert close(steep, 3 * expected(StraightThrough(), kind, 3 * logits, f))
+    assert close(target(kind, logits, f, SlopeAnnealed(3.0)), 3 * target(kind, 3 * logits, f))
 
 
 @pytest.mark.parametrize("p", [0.03, 0.5, 0.8])
@@ -497,9 +508,9 @@ def divergence_of(model: LatentModel) -> Tensor:
     return KL_WEIGHT * divergence(model.encode(X), model.prior(X, model.encode)).mean()
 
 
-def exact_of(J: int) -> dict[str, Tensor]:
-    """The gradient of the true objective, summed over gates and slab noise."""
-    model = vsc(AlwaysOn(), J)
+def exact_of(J: int, gate: Estimator | None = None) -> dict[str, Tensor]:
+    """The gradient of the true objective, summed over gates and slab noise, in the law that the gate makes."""
+    model = vsc(gate or AlwaysOn(), J)
     _, b, log_q, cost = by_gates(model, J)
     reconstruction = (log_q.sum(-1).exp().squeeze(1) * cost(b)).sum(0).mean()
     return gradients_of(reconstruction + divergence_of(model), model)
@@ -517,7 +528,7 @@ def test_a_model_learns_by_the_gradient_of_its_true_bound(name: str, J: int, n_s
 @pytest.mark.parametrize("gate", [StraightThrough(), SlopeAnnealed(2.0), Darn()])
 def test_a_biased_gate_with_hard_draws_biases_nothing_but_the_gates(gate: Estimator) -> None:
     """Slabs and decoder see true draws. The encoder's rows are loc, log-variance and gate logits, two each."""
-    got, wanted = expected_of(gate, 2, 1), exact_of(2)
+    got, wanted = expected_of(gate, 2, 1), exact_of(2, gate)
     for k in wanted:
         true = slice(4) if k.startswith("encoder") else slice(None)
         assert close(got[k][true], wanted[k][true]), k
@@ -548,13 +559,12 @@ def test_values_that_carry_their_gradient_pass_it_to_the_gates(gate: Estimator) 
     a, p = q.logits.detach(), q.p_on.detach()
     hard = (u > 1 - p).double()
     leaking, relaxed = torch.sigmoid(20 * (u - 1 + p)), torch.sigmoid(2 * (a + torch.log(u / (1 - u))))
-    steep = torch.sigmoid(2 * a)
     v, slope_of_v = {
         ScaledSigmoid: (leaking, leaking * (1 - leaking) * 20 * p * (1 - p)),
         Concrete: (relaxed, relaxed * (1 - relaxed) * 2),
         StraightThroughConcrete: (hard, relaxed * (1 - relaxed) * 2),
         StraightThrough: (hard, (p * (1 - p)).expand_as(hard)),
-        SlopeAnnealed: (hard, (2 * steep * (1 - steep)).expand_as(hard)),
+        SlopeAnnealed: (hard, (p * (1 - p)).expand_as(hard)),  # in the law's logits, which are 2 a
     }[type(gate)]
     v = v.expand(-1, 2, -1, -1).clone().requires_grad_()
     (slope,) = torch.autograd.grad(cost(v).sum(), v)

@@ -511,7 +511,13 @@ def test_a_looser_prior_is_told_by_its_mean_and_its_concentration() -> None:
     assert dense == pytest.approx(0.75, abs=0.05)
 
 
-@pytest.mark.parametrize("gate", GATES)
+def test_a_steeper_law_than_gamma_says_is_refused() -> None:
+    """P(off) is gamma itself: with other logits its mean would not be the law of the code, nor its KL that of z."""
+    with pytest.raises(ValueError, match=r"gate='slope-annealed' makes the law of a gate steeper.*use gate='straight-"):
+        sv.HSVAE(4, gate="slope-annealed").fit(BITS)
+
+
+@pytest.mark.parametrize("gate", [name for name in GATES if name != "slope-annealed"])
 @pytest.mark.parametrize("spike", [0.0, 0.05])
 def test_every_gate_trains(gate: str, spike: float) -> None:
     est = fitted(steps=40, gate=gate, spike_scale=spike, n_gamma=2, n_z=2)

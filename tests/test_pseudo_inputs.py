@@ -459,7 +459,7 @@ def test_the_warm_up_follows_its_shares_of_the_run(monkeypatch: pytest.MonkeyPat
 
     def spy(self: Run) -> None:
         advance(self)
-        seen.append(float(self.knobs["slab_warmup"]))
+        seen.append(float(self.knobs["slab_warmup"][0]))
 
     monkeypatch.setattr(Run, "advance", spy)
     make(slab_warmup=(0.25, 0.75)).fit(data())

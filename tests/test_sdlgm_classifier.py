@@ -369,6 +369,8 @@ def test_a_label_never_seen_stays_and_is_not_predicted(case: str) -> None:
     assert est.predict(X).shape == (300, L + 1)
     assert est.predict(X)[:, -1].sum() == 0
     assert est.predict_proba(X)[:, -1].max() < 0.3
+    hasty = make(**CASES[case], threshold=0.1, training={"steps": 1}).fit(X, unseen)
+    assert hasty.predict(X)[:, -1].sum() > 0  # no law but learning keeps it out
 
 
 @pytest.mark.parametrize("case", ["dis", "dis, counts"])
@@ -413,6 +415,15 @@ def test_more_labels_than_the_cap_are_learned_by_marginals_and_refused_as_sets()
         est.set_params(label_likelihood="set").fit(X, Y)
     with pytest.raises(NotFittedError):
         est.predict(X)  # no old model goes with half-new settings
+
+
+def test_the_cap_binds_the_law_and_its_codes_and_max_labels_the_prediction() -> None:
+    """Marginals of a law of one label at most add up to 1, and several may still be above a threshold."""
+    est = make(cap=1, threshold=0.1).fit(X, Y)
+    assert (est.cap_, est.max_labels_) == (1, 3)
+    assert est.predict_proba(X).sum(1).max() < 1 + 1e-6
+    assert est.transform(X).sum(1).max() == 1
+    assert 1 < est.predict(X).sum(1).max() <= 3
 
 
 def test_few_rows_keep_the_threshold_of_one_half() -> None:

@@ -12,12 +12,13 @@ from sparsevae.draw import Draw, Fresh
 from sparsevae.families import CappedPosterior, CountsPosterior
 from sparsevae.priors import FixedCapped, FixedCounts
 from sparsevae.side_by_side import SideBySide, SideBySidePosterior, SideBySidePrior
+from sparsevae.training_draws import TrainingDraw
 
 RAW = torch.randn(5, 4 + 3, generator=torch.Generator().manual_seed(0))
 
 
 def family() -> SideBySidePosterior:
-    draw = torch.nn.Identity()
+    draw = TrainingDraw()
     return SideBySidePosterior([CountsPosterior(2, draw), CappedPosterior(2, draw)], [3, 3])
 
 

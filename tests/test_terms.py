@@ -241,7 +241,8 @@ def test_capacity_is_a_knob_and_may_differ_between_members() -> None:
     knob = knobs(torch.nn.Identity(), objective)
     assert set(knob) == {"kl_z", "capacity_gap", "capacity"}
     loc = means_of(1.0, 3.0)
-    knob["capacity"].fill_(3.5)
+    (capacity,) = knob["capacity"]
+    capacity.fill_(3.5)
     assert float(objective(trace_of(loc, torch.ones_like(loc), loc))[0]) == pytest.approx(1.5)
     assert objective.state_dict() == {}
     term.capacity = torch.tensor([0.0, 7.0], dtype=torch.float64)

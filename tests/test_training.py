@@ -68,7 +68,7 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
         if current:
             run = current[0]
             gradients = [p.grad for p in run.parameters]
-            entry: dict[str, Any] = {name: float(value) for name, value in run.knobs.items()}
+            entry: dict[str, Any] = {name: float(value) for name, (value,) in run.knobs.items()}
             entry |= {"step": run.step, "rate": float(run.rate), "rate_factor": run.rate_factor}
             entry["rows"] = run.order(run.step).tolist()
             entry["norm"] = float(torch.stack([g.norm() for g in gradients]).norm())

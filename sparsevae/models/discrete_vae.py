@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from sparsevae.estimator import SparseCoder
 from sparsevae.families import CappedPosterior, Family, OneHotPosterior
-from sparsevae.gradients import ESTIMATORS, Estimator
+from sparsevae.gradients import ESTIMATORS, SLOPE, Estimator, driven, made
 from sparsevae.objectives import Objective, kl, nll
 from sparsevae.parameters import check_choice, check_flag, check_number, parameters
 from sparsevae.priors import FixedCapped, FixedOneHots, Prior
@@ -51,7 +51,9 @@ class DiscreteVAE(SparseCoder):
         "straight-through-concrete"
     )
     temperature: Annotated[float | Schedule, "Temperature of the concrete gradients, a number or a schedule."] = 0.5
-    slope: Annotated[float | Schedule, "Slope of gradient='slope-annealed', a number or a schedule."] = 1.0
+    slope: Annotated[
+        float | Schedule, "By what gradient='slope-annealed' multiplies the logits: a number or a schedule."
+    ] = SLOPE
     samples: Annotated[int, "Draws of an item that gradient='rloo' compares."] = 4
     alpha: Annotated[float, "Prior probability that a bit is on, in (0, 1)."] = 0.5
     learned_prior: Annotated[bool, "Learn the prior's probabilities, unit by unit."] = False
@@ -74,12 +76,11 @@ class DiscreteVAE(SparseCoder):
         check_flag("learned_prior", self.learned_prior)
         self.refuse_free_bits()
 
-    def _knobs(self) -> dict[str, Any]:
-        return {k: getattr(self, k) for k in ESTIMATORS[self.gradient].knobs}
+    def _settings(self) -> dict[str, float | Schedule]:
+        return {"temperature": self.temperature, "slope": self.slope, "samples": self.samples}
 
     def _estimator(self) -> Estimator:
-        own = {k: float(v(0, 1) if callable(v) else v) for k, v in self._knobs().items()}
-        return ESTIMATORS[self.gradient](**own, **({"samples": int(self.samples)} if self.gradient == "rloo" else {}))
+        return made(ESTIMATORS[self.gradient], self._settings())
 
     def posterior(self) -> Family:
         if self.categories is not None:
@@ -96,4 +97,4 @@ class DiscreteVAE(SparseCoder):
         return Objective(nll, kl, weights=self.weights())
 
     def schedules(self) -> dict[str, Schedule]:
-        return {k: v for k, v in self._knobs().items() if callable(v)}
+        return driven(ESTIMATORS[self.gradient], self._settings())

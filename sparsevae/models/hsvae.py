@@ -11,6 +11,7 @@ from torch import Tensor
 from sparsevae.draw import Draw, blocks
 from sparsevae.estimator import Array
 from sparsevae.families import HierarchicalPosterior
+from sparsevae.gradients import GATES
 from sparsevae.model import LatentModel, Site, Trace
 from sparsevae.models.vsc import GatedCoder
 from sparsevae.parameters import check_number, check_weight, parameters
@@ -102,9 +103,9 @@ class HSVAE(GatedCoder):
         float | None,
         "Prior concentration of on; alpha + beta says how firmly gates are held there. None: .5, for texts 1.2.",
     ] = None
-    gate: Annotated[str, "How gradients pass the gates: sigmoid, or an estimator of `gradients`, as in `VSC`."] = (
-        "straight-through-concrete"
-    )
+    gate: Annotated[
+        str, "How gradients pass the gates: sigmoid, or an estimator of `gradients`, as in `VSC`; not slope-annealed."
+    ] = "straight-through-concrete"
     spike_scale: Annotated[float, "Standard deviation of an off unit: 0, exact zeros, or .05 as in the paper."] = 0.0
     kl_z: Annotated[
         float | None, "Weight of the KL of z in training (psi, .01 in the paper); None: 1, for texts .05."
@@ -117,6 +118,11 @@ class HSVAE(GatedCoder):
 
     def check(self) -> None:
         super().check()
+        if "slope" in GATES[self.gate].knobs:
+            raise ValueError(
+                f"gate={self.gate!r} makes the law of a gate steeper than an encoder says, but here that law is gamma, "
+                "which is drawn and paid for as it is: use gate='straight-through', or VSC."
+            )
         check_number("alpha", self.alpha, "a number above 0, of a Beta law", lambda c: c > 0)
         if self.beta is not None:
             check_number("beta", self.beta, "a number above 0, of a Beta law, or None", lambda c: c > 0)

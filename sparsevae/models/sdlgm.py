@@ -13,7 +13,7 @@ from sparsevae import packing
 from sparsevae.architectures import Sizes, chosen
 from sparsevae.estimator import SparseCoder
 from sparsevae.families import CappedPosterior, CountsPosterior, DiscretePosterior, Family
-from sparsevae.gradients import ESTIMATORS, Estimator
+from sparsevae.gradients import ESTIMATORS, SLOPE, Estimator, driven, made
 from sparsevae.networks import Branched, initialise
 from sparsevae.objectives import Objective, kl, nll
 from sparsevae.parameters import check_choice, check_flag, check_number, check_sizes, parameters
@@ -92,6 +92,9 @@ class SDLGM(SparseCoder):
         0.1,
         2.0,
     )
+    slope: Annotated[
+        float | Schedule, "By what gradient='slope-annealed' multiplies the logits: a number or a schedule."
+    ] = SLOPE
     samples: Annotated[int, "Draws of an item that gradient='rloo' compares."] = 4
     gate_hidden: Annotated[tuple[int, ...], "Hidden layers of the net that gives P(gate on); for counts, dense."] = (
         64,
@@ -107,6 +110,8 @@ class SDLGM(SparseCoder):
         check_number("alpha", self.alpha, "a number in (0, 1), the prior share of the cap in use", lambda a: 0 < a < 1)
         check_choice("kl", self.kl, ("tight", "paper"))
         check_choice("gradient", self.gradient, ("auto", "paper", *ESTIMATORS))
+        if not callable(self.slope):
+            check_number("slope", self.slope, "a number above 0 or a schedule", lambda s: s > 0)
         check_number("samples", self.samples, "an integer above 1", lambda n: n > 1, whole=True)
         check_sizes("gate_hidden", self.gate_hidden, empty=True)
         layers = 1 if self.hidden is None else len(self.hidden)
@@ -149,10 +154,11 @@ class SDLGM(SparseCoder):
         return "straight-through-concrete" if self.features == "counts" else "rloo"
 
     def _estimator(self) -> Estimator:
-        name = self._gradient()
-        settings: dict[str, Any] = {"temperature": self._first("tau" if self.features == "distinct" else "tau_z")}
-        own = {k: settings[k] for k in ESTIMATORS[name].knobs if k in settings}
-        return ESTIMATORS[name](**own, **({"samples": int(self.samples)} if name == "rloo" else {}))
+        return made(ESTIMATORS[self._gradient()], self._settings())
+
+    def _settings(self) -> dict[str, Any]:
+        temperature = self.tau if self.features == "distinct" else self.tau_z
+        return {"temperature": temperature, "slope": self.slope, "samples": self.samples}
 
     def _first(self, name: str) -> float | None:
         """The first value of a temperature; None where it is learned."""
@@ -177,12 +183,9 @@ class SDLGM(SparseCoder):
         return FixedCounts(n, cap, alpha, law, learned=bool(self.learned_prior))
 
     def schedules(self) -> dict[str, Schedule]:
-        knobs = {"tau": self.tau, "tau_z": self.tau_z}
         if self._gradient() != "paper":
-            knobs = {"temperature": self.tau if self.features == "distinct" else self.tau_z}
-            if "temperature" not in ESTIMATORS[self._gradient()].knobs:
-                return {}
-        return {k: v for k, v in knobs.items() if callable(v)}
+            return driven(ESTIMATORS[self._gradient()], self._settings())
+        return {k: v for k, v in (("tau", self.tau), ("tau_z", self.tau_z)) if callable(v)}
 
     def objective(self) -> Objective:
         return Objective(nll, kl, weights=self.weights())

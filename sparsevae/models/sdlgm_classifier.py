@@ -47,9 +47,11 @@ class SDLGMClassifier(Classifies, LabelUnitCoder):
 
     y is (n, L) of 0 and 1, dense or CSR, or (n,), one class a row; then the likeliest class is predicted, and
     thresholds play no part. Rows without labels are rows like any other. A label that training never shows stays, and
-    is all but never predicted. Rows with more than `cap` labels are learned from as well as the law allows (SDLGM
+    is all but never predicted once training has had its time: after a few steps its probability may still be above the
+    threshold. Rows with more than `cap` labels are learned from as well as the law allows (SDLGM
     uses L0 = 2 where rows have 3 labels, erratum 17), but label_likelihood="set" gives them no probability and refuses
-    them. Predictions never have more than `max_labels`. A single class, or all labels always on, is learned as such.
+    them. Predictions cut the labels' marginal probabilities, so they may have more than `cap` labels, but never
+    more than `max_labels`. A single class, or all labels always on, is learned as such.
 
     Out of the box training stops early, on a tenth of the rows, and the threshold is tuned by cross-validation, which
     costs `folds` more fits: with 1/2 too few labels are predicted for a good F1. `partial_fit` does not tune.
@@ -84,7 +86,11 @@ class SDLGMClassifier(Classifies, LabelUnitCoder):
     """
 
     variant: Annotated[str, "dis (y from x), gen (the labels also explain x) or con (with free features)."] = "dis"
-    cap: Annotated[int | None, "L0: most labels at once (distinct), draws (counts); None: most labels of a row."] = None
+    cap: Annotated[
+        int | None,
+        "L0 of the law: most labels at once (distinct), draws (counts); None: most labels of a row. Predictions cut "
+        "marginals and obey max_labels, not this.",
+    ] = None
     features: Annotated[str, "distinct (at most `cap` labels) or counts (the paper's multinomial)."] = "distinct"
     label_likelihood: Annotated[str, "marginals (each label for itself), set (all at once), relaxed."] = "marginals"
     kl_weight: Annotated[float, "Weight of the KL to the prior."] = 0.01

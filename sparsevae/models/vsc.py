@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 from sparsevae.estimator import SparseCoder
 from sparsevae.families import Family, SlabPosterior, SpikeSlabPosterior
-from sparsevae.gradients import GATES, Estimator
+from sparsevae.gradients import GATES, SLOPE, Estimator, driven, made
 from sparsevae.parameters import check_choice, check_number, check_weight, parameters
 from sparsevae.priors import FixedSpikeSlab, Prior
 from sparsevae.schedules import Linear, Schedule
@@ -44,13 +44,13 @@ class GatedCoder(SparseCoder):
         return {"kl_z": self._value("kl_z")}
 
     def _gate(self) -> Estimator:
-        first: dict[str, Any] = {"sharpness": self.sharpness[0], "temperature": self.temperature}
-        kind = GATES[self.gate]
-        return kind(**{k: float(first[k]) for k in kind.knobs if k in first})
+        return made(GATES[self.gate], self._gate_settings())
+
+    def _gate_settings(self) -> dict[str, float | Schedule]:
+        return {"sharpness": Linear(*self.sharpness), "temperature": self.temperature, "slope": SLOPE}
 
     def schedules(self) -> dict[str, Schedule]:
-        courses: dict[str, Schedule] = {"sharpness": Linear(*self.sharpness), "slope": Linear(1.0, 5.0)}
-        return {k: courses[k] for k in GATES[self.gate].knobs if k in courses}
+        return driven(GATES[self.gate], self._gate_settings())
 
 
 @parameters
