@@ -19,6 +19,7 @@ import sparsevae as sv
 from sparsevae.architectures import Sizes
 from sparsevae.distributions import normal_by_variance
 from sparsevae.families import FixedGaussianData, Likelihood
+from sparsevae.gradients import SlopeAnnealed
 from sparsevae.objectives import Objective
 from sparsevae.priors import FixedCapped, FixedCounts, FixedOneHots, FixedSpikeSlab, Prior, StandardNormal
 from sparsevae.pseudo_inputs import PseudoInputs
@@ -123,6 +124,8 @@ def fit_together(members: Sequence[Any], X: Any) -> None:
     for m in posterior.modules():
         if isinstance(m, Temperature) and m.raw is not None:
             m.raw.data = m.raw.data.expand(n).clone()
+        if isinstance(m, SlopeAnnealed):  # its slope is part of the law, and of the state: one a member
+            m.slope = m.slope.expand(n).clone()
     stack = first.story(encoder, posterior, decoder, likelihood, _prior(members)).to(device)
     states, wanted = [m.model_.state_dict() for m in members], stack.state_dict()
     stack.load_state_dict({k: torch.stack([s[k] for s in states]).view_as(wanted[k]) for k in wanted})

@@ -86,6 +86,7 @@ DISCRETE: dict[str, Any] = {
     "distinct, learned": lambda t: sv.SDLGM(8, cap=3, features="distinct", learned_prior=True, training=t),
     "bits": lambda t: sv.DiscreteVAE(8, gradient="muprop", learned_prior=True, training=t),
     "one-hots": lambda t: sv.DiscreteVAE(8, categories=4, gradient="disarm", learned_prior=True, training=t),
+    "slopes": lambda t: sv.DiscreteVAE(8, gradient="slope-annealed", training=t),
 }
 
 
