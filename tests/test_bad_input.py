@@ -14,7 +14,7 @@ from sklearn.exceptions import NotFittedError
 from torch import nn
 
 import sparsevae as sv
-from sparsevae import estimator
+from sparsevae import inputs
 from sparsevae.models import REGISTRY
 from sparsevae.parameters import documented
 from sparsevae.texts import Text
@@ -484,7 +484,7 @@ def test_bad_arguments_of_methods_are_named(call: Any, message: str) -> None:
 
 def test_every_row_has_the_same_treatment_whatever_its_block(monkeypatch: pytest.MonkeyPatch) -> None:
     """An error in the middle of the blocks leaves gradients and threads as they were."""
-    monkeypatch.setattr(estimator, "BLOCK", 16)
+    monkeypatch.setattr(inputs, "BLOCK", 16)
     est = make(training={"steps": 2}).fit(X > 0)
     bad = (X > 0).astype(float)
     bad[100, 2] = 3.0
