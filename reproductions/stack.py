@@ -57,7 +57,7 @@ def _likelihood(members: Sequence[Any]) -> Likelihood:
 def _prior(members: Sequence[Any]) -> Prior:
     prior: Prior = members[0].prior()
     if isinstance(prior, FixedSpikeSlab):
-        return FixedSpikeSlab(prior.n_components, [float(m.alpha) for m in members])
+        return FixedSpikeSlab(prior.n_components, [float(m._value("alpha")) for m in members])
     if isinstance(prior, PseudoInputs):
         (n_inputs, n_features), n = prior.inputs.shape, len(members)
         selection = type(prior.selection)(n_features, n_inputs, (n,))

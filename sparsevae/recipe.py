@@ -60,7 +60,7 @@ class Recipe(BaseEstimator):
     training: Annotated[Training | None, "Training settings; None means Training()."] = None
 
     story: ClassVar[type[LatentModel]] = LatentModel
-    usual: ClassVar[Mapping[str, Mapping[str, float]]] = {}  # kind of data -> argument -> what None means
+    usual: ClassVar[Mapping[str, Mapping[str, Any]]] = {}  # kind of data -> argument -> what None means
 
     def posterior(self) -> families.Family:
         """The family of q(z|x)."""
@@ -74,10 +74,10 @@ class Recipe(BaseEstimator):
         """Weights of the terms; schedules may drive those named here."""
         return {"kl_z": 1.0}
 
-    def _value(self, name: str) -> float:
+    def _value(self, name: str) -> Any:
         """A constructor argument, or what None means: `usual_` of the fitted model; before fit that for numbers."""
         own = getattr(self, name)
-        return float(getattr(self, "usual_", self.usual["numbers"])[name] if own is None else own)
+        return getattr(self, "usual_", self.usual["numbers"])[name] if own is None else own
 
     def refuse_free_bits(self) -> None:
         """For recipes whose terms are not a KL a unit."""

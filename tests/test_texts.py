@@ -30,6 +30,7 @@ import sparsevae as sv
 from sparsevae import cli, metrics
 from sparsevae.draw import Draw, PerRow, row_keys
 from sparsevae.families import GaussianData, GaussianPosterior, wide
+from sparsevae.gradients import ScaledSigmoid, StraightThroughConcrete
 from sparsevae.inputs import Arrays
 from sparsevae.model import LatentModel
 from sparsevae.models import REGISTRY, known
@@ -1111,12 +1112,13 @@ def test_a_stored_model_knows_what_was_settled(tmp_path: Path, monkeypatch: pyte
 
 
 @pytest.mark.slow
-def test_sentences_get_a_sparse_and_useful_code_by_defaults_alone() -> None:
+@pytest.mark.parametrize("model", ["HSVAE", "VSC"])
+def test_sentences_get_a_sparse_and_useful_code_by_defaults_alone(model: str) -> None:
     """Two topics in many wordings; the code of a sentence has some units on, not all, and tells its topic."""
     texts, topics = corpus(2000, seed=1)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        est = sv.HSVAE(training=sv.Training(verbose=0)).fit(texts[:1500])
+        est = getattr(sv, model)(training=sv.Training(verbose=0)).fit(texts[:1500])
     Z = est.transform(texts)
     assert 1 <= Z.count_nonzero(axis=1).mean() <= 40
     assert LogisticRegression(max_iter=500).fit(Z[:1500], topics[:1500]).score(Z[1500:], topics[1500:]) > 0.95
@@ -1146,6 +1148,18 @@ def test_a_run_is_the_same_whether_an_argument_was_left_open_or_has_that_value()
         est._start(est._read(X, reset=True))
         runs.append(est._signature())
     assert runs[0] == runs[1]
+
+
+def test_gates_of_vsc_rest_half_open_for_texts_and_shut_for_numbers() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", sv.SparsityWarning)
+        texts, numbers = make(sv.VSC).fit(X), sv.VSC(3, training=sv.Training(steps=2, verbose=0)).fit(np.eye(9))
+    assert (texts.alpha, numbers.alpha, texts.gate, numbers.gate) == (None, None, None, None)
+    for est, alpha, gate in ((texts, 0.4, StraightThroughConcrete), (numbers, 0.1, ScaledSigmoid)):
+        law: Any = est.model_.prior.law(est.model_.posterior)
+        assert law.p_on.mean().item() == pytest.approx(alpha)
+        assert type(est.model_.posterior.gate) is gate
+    assert texts.fit(np.eye(9)).weights() == numbers.weights()  # what None means is asked anew
 
 
 def test_six_passes_are_counted_over_the_texts_that_train() -> None:

@@ -93,9 +93,9 @@ class HSVAE(GatedCoder):
     story: ClassVar[type[LatentModel]] = Hierarchical
     # Of texts a code has to be cheap, or the writer does without; and a gate must not rest shut, or it shuts for good
     # before its slab has learned to tell anything: a shut gate is free of noise.
-    usual: ClassVar[Mapping[str, Mapping[str, float]]] = {
-        "numbers": {"beta": 0.5, "kl_z": 1.0, "kl_gamma": 1.0},
-        "texts": {"beta": 1.2, "kl_z": 0.05, "kl_gamma": 0.03},
+    usual: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "numbers": {"beta": 0.5, "kl_z": 1.0, "kl_gamma": 1.0, "gate": "straight-through-concrete"},
+        "texts": {"beta": 1.2, "kl_z": 0.05, "kl_gamma": 0.03, "gate": "straight-through-concrete"},
     }
 
     alpha: Annotated[float, "Prior concentration of off: P(unit off) = alpha / (alpha + beta) in the mean."] = 1.5
@@ -104,8 +104,10 @@ class HSVAE(GatedCoder):
         "Prior concentration of on; alpha + beta says how firmly gates are held there. None: .5, for texts 1.2.",
     ] = None
     gate: Annotated[
-        str, "How gradients pass the gates: sigmoid, or an estimator of `gradients`, as in `VSC`; not slope-annealed."
-    ] = "straight-through-concrete"
+        str | None,
+        "How gradients pass the gates: sigmoid, or an estimator of `gradients`, as in `VSC`; not slope-annealed. None: "
+        "straight-through-concrete.",
+    ] = None
     spike_scale: Annotated[float, "Standard deviation of an off unit: 0, exact zeros, or .05 as in the paper."] = 0.0
     kl_z: Annotated[
         float | None, "Weight of the KL of z in training (psi, .01 in the paper); None: 1, for texts .05."
@@ -118,7 +120,7 @@ class HSVAE(GatedCoder):
 
     def check(self) -> None:
         super().check()
-        if "slope" in GATES[self.gate].knobs:
+        if "slope" in GATES[self._value("gate")].knobs:
             raise ValueError(
                 f"gate={self.gate!r} makes the law of a gate steeper than an encoder says, but here that law is gamma, "
                 "which is drawn and paid for as it is: use gate='straight-through', or VSC."
@@ -136,10 +138,10 @@ class HSVAE(GatedCoder):
         return HierarchicalPosterior(self._gate(), float(self.spike_scale), int(self.n_gamma), int(self.n_z))
 
     def prior(self) -> BetaGates:
-        return BetaGates(int(self.n_components), float(self.alpha), self._value("beta"), float(self.spike_scale))
+        return BetaGates(int(self.n_components), float(self.alpha), float(self._value("beta")), float(self.spike_scale))
 
     def weights(self) -> dict[str, float]:
-        return {"kl_gamma": self._value("kl_gamma"), **super().weights()}
+        return {"kl_gamma": float(self._value("kl_gamma")), **super().weights()}
 
     def gates(self, X: Any) -> Array:
         """E[1 - gamma] = P(unit on), of every row and unit, (n, J)."""

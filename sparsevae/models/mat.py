@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from torch import Tensor
 
@@ -57,7 +57,7 @@ class MAT(GaussianCoder):
     """
 
     story: ClassVar[type[LatentModel]] = Compared
-    usual: ClassVar[Mapping[str, Mapping[str, float]]] = {"numbers": {"kl_weight": 1.0}, "texts": {"kl_weight": 0.1}}
+    usual: ClassVar[Mapping[str, Mapping[str, Any]]] = {"numbers": {"kl_weight": 1.0}, "texts": {"kl_weight": 0.1}}
 
     off: Annotated[float, "Prior probability that a unit is off, in [0, 1)."] = 0.8
     spike: Annotated[float, "Standard deviation of a unit that is off, in [0.001, 1)."] = 0.05
@@ -79,7 +79,7 @@ class MAT(GaussianCoder):
         return SparseNormals(int(self.n_components), float(self.off), float(self.spike))
 
     def weights(self) -> dict[str, float]:
-        return {"kl_z": self._value("kl_weight"), "mmd": float(self.mmd_weight)}
+        return {"kl_z": float(self._value("kl_weight")), "mmd": float(self.mmd_weight)}
 
     def objective(self) -> Objective:
         floor = self._training().free_bits

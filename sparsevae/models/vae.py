@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from sparsevae.estimator import SparseCoder
 from sparsevae.families import Family, GaussianPosterior, PointPosterior
@@ -89,7 +89,7 @@ class BetaVAE(VAE):
     True
     """
 
-    usual: ClassVar[Mapping[str, Mapping[str, float]]] = {"numbers": {"beta": 4.0}, "texts": {"beta": 0.1}}
+    usual: ClassVar[Mapping[str, Mapping[str, Any]]] = {"numbers": {"beta": 4.0}, "texts": {"beta": 0.1}}
 
     beta: Annotated[float | None, "Weight of the KL in training; None: 4, for texts .1."] = None
 
@@ -98,4 +98,4 @@ class BetaVAE(VAE):
         check_weight("beta", self.beta)
 
     def weights(self) -> dict[str, float]:
-        return {"kl_z": self._value("beta")}
+        return {"kl_z": float(self._value("beta"))}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from sparsevae.estimator import SparseCoder
 from sparsevae.families import Family, SlabPosterior, SpikeSlabPosterior
@@ -19,20 +19,24 @@ __all__ = ["VSC", "GatedCoder"]
 class GatedCoder(SparseCoder):
     """What models with gates of a spike-and-slab share: how a gradient passes them in training."""
 
-    usual: ClassVar[Mapping[str, Mapping[str, float]]] = {"numbers": {"kl_z": 1.0}, "texts": {"kl_z": 0.05}}
+    usual: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "numbers": {"kl_z": 1.0, "gate": "sigmoid"},
+        "texts": {"kl_z": 0.05, "gate": "straight-through-concrete"},
+    }
 
     gate: Annotated[
-        str,
+        str | None,
         "How gradients pass the gates: sigmoid (VSC's paper), or an estimator of `gradients`: "
-        "straight-through-concrete, rloo and more.",
-    ] = "sigmoid"
+        "straight-through-concrete, rloo and more. None: sigmoid, for texts straight-through-concrete.",
+    ] = None
     sharpness: Annotated[tuple[float, float], "Sharpness of the sigmoid gate, first and last."] = (50.0, 200.0)
     temperature: Annotated[float, "Temperature of the concrete gates."] = 0.5
     kl_z: Annotated[float | None, "Weight of the KL of z in training; None: 1, for texts .05. Scores have 1."] = None
 
     def check(self) -> None:
         super().check()
-        check_choice("gate", self.gate, GATES)
+        if self.gate is not None:
+            check_choice("gate", self.gate, GATES)
         if not (isinstance(self.sharpness, (tuple, list)) and len(self.sharpness) == 2):
             raise ValueError(f"sharpness must be two numbers above 0, first and last; got {self.sharpness!r}.")
         for sharpness in self.sharpness:
@@ -41,16 +45,16 @@ class GatedCoder(SparseCoder):
         check_weight("kl_z", self.kl_z)
 
     def weights(self) -> dict[str, float]:
-        return {"kl_z": self._value("kl_z")}
+        return {"kl_z": float(self._value("kl_z"))}
 
     def _gate(self) -> Estimator:
-        return made(GATES[self.gate], self._gate_settings())
+        return made(GATES[self._value("gate")], self._gate_settings())
 
     def _gate_settings(self) -> dict[str, float | Schedule]:
         return {"sharpness": Linear(*self.sharpness), "temperature": self.temperature, "slope": SLOPE}
 
     def schedules(self) -> dict[str, Schedule]:
-        return driven(GATES[self.gate], self._gate_settings())
+        return driven(GATES[self._value("gate")], self._gate_settings())
 
 
 @parameters
@@ -84,19 +88,26 @@ class VSC(GatedCoder):
     ('csr', True)
     """
 
-    alpha: Annotated[float, "Prior probability that a unit is on, in (0, 1]."] = 0.1
+    # Of texts a gate must not rest shut: it would shut for good before its slab has learned to tell anything.
+    usual: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "numbers": {**GatedCoder.usual["numbers"], "alpha": 0.1},
+        "texts": {**GatedCoder.usual["texts"], "alpha": 0.4},
+    }
+
+    alpha: Annotated[float | None, "Prior probability that a unit is on, in (0, 1]; None: .1, for texts .4."] = None
 
     def check(self) -> None:
         super().check()
-        check_number("alpha", self.alpha, "a number in (0, 1], the prior P(unit on)", lambda a: 0 < a <= 1)
+        if self.alpha is not None:
+            check_number("alpha", self.alpha, "a number in (0, 1], the prior P(unit on)", lambda a: 0 < a <= 1)
 
     def posterior(self) -> Family:
-        if self.alpha == 1:
+        if self._value("alpha") == 1:
             return SlabPosterior()
         return SpikeSlabPosterior(self._gate())
 
     def prior(self) -> Prior:
-        return FixedSpikeSlab(int(self.n_components), self.alpha)
+        return FixedSpikeSlab(int(self.n_components), self._value("alpha"))
 
     def schedules(self) -> dict[str, Schedule]:
-        return {} if self.alpha == 1 else super().schedules()
+        return {} if self._value("alpha") == 1 else super().schedules()
