@@ -71,7 +71,7 @@ def test_the_kept_vsc_is_the_one_that_was_made() -> None:
     est = sv.load(SAVED / "v1-vsc")
     assert isinstance(est, sv.VSC)
     assert est.get_params(deep=False) | {"training": None} == sv.VSC(
-        5, hidden=(6,), alpha=0.25, variance_floor=0.02
+        5, hidden=(6,), alpha=0.25, gate="sigmoid", variance_floor=0.02
     ).get_params(deep=False)
     assert est.training.schedules == {"sharpness": sv.Linear(50.0, 100.0, end=0.5)}
     assert (est.training.steps, est.training.seed, est.training.kl_warmup) == (400, 3, 0.5)
