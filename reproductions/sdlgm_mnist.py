@@ -6,12 +6,14 @@ The paper's networks (784-512-384-256-200, gate net 784-256-64, mirrored), K = 2
 
 1. Paper mode: relaxed draws, learned temperatures without bounds, the printed KL, 10,000 iterations, ten seeds. The
    paper names no binarisation, so both are run, of the training and of the test set: one stored stochastic draw (seed
-   0), and pixels above one half. Published: 99.58 for the training objective averaged over the last 200 iterations and
-   99.05 on test data. Beside them what the paper
-   does not print: the hard one-sample bound and the hard 1,000-sample bound of the same models. Weights and time a
-   step with 0, 1 and 2 shared layers, and of a Gumbel-softmax VAE with 200 units and the same networks.
+   0), and pixels above one half. Published: 99.58 for the training objective averaged over the last 200 iterations
+   (`train_relaxed`, the mean of the ten) and 99.05 on test data. Beside them the objective on 10,000 training images
+   after the last iteration (`relaxed_train`) and what the paper does not print: the hard one-sample bound and the hard
+   1,000-sample bound of the same models. Weights and time a step with 0, 1 and 2 shared layers, and of a
+   Gumbel-softmax VAE with 200 units and the same networks.
 2. Honest: hard draws in every number, dynamic binarisation, the same networks. Bars: one-sample -ELBO at most 130 for
-   counts, 118 for distinct features. Goals beyond: 112 and a 1,000-sample bound of 105; 101.5; 99.05.
+   counts, 118 for distinct features. Goals beyond: 112 and a 1,000-sample bound of 105; 101.5; 99.05. What else was
+   tried has a line in TRIES.
 """
 
 from __future__ import annotations
@@ -34,7 +36,10 @@ HONEST: dict[str, dict[str, Any]] = {
     "distinct": {"features": "distinct", "gradient": "rloo", "samples": 4, "alpha": 0.5},
 }
 BARS = {"counts": 130.0, "distinct": 118.0}
-
+TRIES: list[dict[str, Any]] = [  # on top of HONEST
+    {"name": "distinct", "learned_prior": True},
+    {"name": "distinct", "samples": 8, "learned_prior": True},
+]
 
 BINARISE: dict[str, Any] = {
     "stochastic": lambda X: sv.data.binarise(X, seed=0),
@@ -112,9 +117,7 @@ def honest(name: str, seed: int, steps: int, rows: int, device: str = "auto", **
         device=device,
         verbose=0,
     )
-    settings = HONEST[name] | {k: v for k, v in changes.items() if not k.startswith("training__")}
-    est = sv.SDLGM(200, **NETWORKS, **settings, training=training)
-    est.set_params(**{k: v for k, v in changes.items() if k.startswith("training__")})
+    est = sv.SDLGM(200, **NETWORKS, **(HONEST[name] | changes), training=training)
     began = time.perf_counter()
     est.fit(sv.data.load("mnist").X)
     return {"training_seconds": round(time.perf_counter() - began, 1), **three(est, _test(rows), whole=True)}
@@ -144,12 +147,11 @@ def speed(steps: int = 2000, device: str = "auto") -> dict[str, Any]:
 
 def main() -> None:
     parser = jobs.options(__doc__)
-    parser.add_argument("--only", nargs="+", default=["paper", "speed", "counts", "distinct"])
+    parser.add_argument("--only", nargs="+", default=["paper", "speed", *HONEST, "tries"])
     parser.add_argument("--seeds", type=int, default=10, help="of paper mode")
     parser.add_argument("--steps", type=int, default=10_000, help="of paper mode")
     parser.add_argument("--honest-steps", type=int, default=60_000)
     parser.add_argument("--rows", type=int, default=10_000, help="test rows")
-    parser.add_argument("--set", nargs="*", default=[], help="changes of honest models, name=value in JSON")
     args = parser.parse_args()
     state = args.state or args.out / "state"
     report: dict[str, Any] = {"published": PUBLISHED}
@@ -159,21 +161,22 @@ def main() -> None:
         found = jobs.run(paper, [job], state, device=args.device)[0]
         numbers = {
             k: [r[k] for r in found["runs"]]
-            for k in ("relaxed_train", "relaxed", "hard_1", "hard_1000", "tau", "tau_z")
+            for k in ("relaxed_train", "relaxed", "hard_1", "hard_1000", "mode", "tau", "tau_z")
         }
-        summary = {k: [float(np.mean(v)), float(np.std(v))] for k, v in numbers.items()}
+        summary = {k: [float(np.mean(v)), float(np.std(v, ddof=1))] for k, v in numbers.items()}
         report[f"paper, {binarisation}"] = {
-            **{k: found[k] for k in ("train_relaxed", "device", "torch")},
+            **{k: found[k] for k in ("steps", "rows", "train_relaxed", "device", "torch")},
             "mean and deviation": summary,
             "runs": found["runs"],
         }
     if "speed" in args.only:
         report["speed"] = jobs.run(speed, [{"steps": 2000}], state, device=args.device)[0]
-    changes = {k: json.loads(v) for k, v in (pair.split("=", 1) for pair in args.set)}
+    settings = {"seed": 0, "steps": args.honest_steps, "rows": args.rows}
     for name in (n for n in HONEST if n in args.only):
-        job = {"name": name, "seed": 0, "steps": args.honest_steps, "rows": args.rows, **changes}
-        found = jobs.run(honest, [job], state, device=args.device)[0]
+        found = jobs.run(honest, [{"name": name, **settings}], state, device=args.device)[0]
         report[name] = found | {"bar": BARS[name], "met": found["hard_1"] <= BARS[name] and found["most_on"] <= 40}
+    if "tries" in args.only:
+        report["tries"] = jobs.run(honest, [{**settings, **own} for own in TRIES], state, device=args.device)
     args.out.mkdir(parents=True, exist_ok=True)
     (args.out / "sdlgm_mnist.json").write_text(json.dumps(report, indent=1) + "\n")
     print(json.dumps({k: v for k, v in report.items() if k != "runs"}, indent=1))

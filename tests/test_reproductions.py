@@ -284,7 +284,7 @@ def test_hsvae_s_table_is_made_of_fifteen_epochs_of_every_model(
     assert all([e["step"] for e in r["epochs"]] == list(range(2, 31, 2)) for r in results)
     rows = hsvae_dbpedia.table(results)
     assert [row["name"] for row in rows] == list(names)
-    found = hsvae_dbpedia.verdict(rows, results)["4"]
+    found = hsvae_dbpedia.verdict(rows, results, "last")["4"]
     order = [found["Av.Hoyer"][f"HSVAE {prior}"] for prior in ("30,10", "30,30", "10,30")]
     assert found["Av.Hoyer falls from (30,10) to (10,30)"] == (order == sorted(order, reverse=True))
     assert -1 <= found["correlation of accuracy with R"] <= 1
