@@ -80,7 +80,7 @@ def bits_per_row(n_components: int, cap: int, *, binary: bool = False) -> int:
     return _widths(n_components, cap)[_best(n_components, cap, binary)]
 
 
-def pack(Z: Codes, cap: int, n_components: int | None = None) -> bytes:
+def pack(Z: Codes, cap: int, n_components: int | None = None, *, remedy: str = "Pass a larger cap.") -> bytes:
     """Codes of counts as bytes, `bits_per_row` bits a row behind a header of 22 bytes.
 
     Parameters
@@ -91,6 +91,8 @@ def pack(Z: Codes, cap: int, n_components: int | None = None) -> bytes:
         The most that a row may sum to: for a code of zeros and ones, the most units on.
     n_components : int, optional
         K, where it should be checked.
+    remedy : str
+        What would help where a row sums to more than `cap`: the end of that error.
 
     Examples
     --------
@@ -115,7 +117,7 @@ def pack(Z: Codes, cap: int, n_components: int | None = None) -> bytes:
         Z_csr = Z_csr.copy()
         Z_csr.sum_duplicates()
     ends = Z_csr.indptr.astype(np.int64)
-    counts = _counts(Z_csr.data, cap, ends)
+    counts = _counts(Z_csr.data, cap, ends, remedy)
     layout = _best(K, cap, bool(counts.max(initial=0) <= 1))
     header = Header(n, int(K), int(cap), layout)
     parts = [_HEADER.pack(MAGIC, VERSION, LAYOUTS.index(layout), n, K, cap)]
@@ -281,7 +283,7 @@ def _check_size(n_components: int, cap: int) -> None:
     check_number("cap", cap, f"{most}, the most that a row may sum to", lambda c: 0 < c <= _MOST_COUNTS, whole=True)
 
 
-def _counts(values: Array, cap: int, ends: Array) -> Array:
+def _counts(values: Array, cap: int, ends: Array, remedy: str) -> Array:
     """A code's stored values as integers, if they are counts and no row has more than `cap`."""
 
     def row(at: Any) -> int:
@@ -297,12 +299,12 @@ def _counts(values: Array, cap: int, ends: Array) -> Array:
     expected = f"a row may sum to at most cap={cap}"
     if len(values) and values.max() > cap:
         at = np.argmax(values)
-        raise ValueError(f"{expected}; row {row(at)} has a count of {values[at]:g}. Pass a larger cap.")
+        raise ValueError(f"{expected}; row {row(at)} has a count of {values[at]:g}. {remedy}")
     counts = values.astype(np.int64)
     sums = np.diff(np.concatenate([[0], np.cumsum(counts)])[ends])
     if sums.max(initial=0) > cap:
         at = np.argmax(sums)
-        raise ValueError(f"{expected}; row {at} sums to {sums[at]}. Pass a larger cap.")
+        raise ValueError(f"{expected}; row {at} sums to {sums[at]}. {remedy}")
     return counts
 
 

@@ -19,7 +19,17 @@ import numpy as np
 
 from sparsevae import schedules
 
-__all__ = ["Parameter", "check_choice", "check_number", "check_units", "decode", "documented", "encode", "parameters"]
+__all__ = [
+    "Parameter",
+    "check_choice",
+    "check_course",
+    "check_number",
+    "check_units",
+    "decode",
+    "documented",
+    "encode",
+    "parameters",
+]
 
 T = TypeVar("T")
 
@@ -57,9 +67,27 @@ def documented(cls: type) -> list[Parameter]:
 
 def check_number(name: str, value: Any, expected: str, legal: Callable[[Any], bool], *, whole: bool = False) -> None:
     """Refuse what is not a finite number (an integer where `whole`) and `legal`; `expected` says it in words."""
-    number = isinstance(value, Integral if whole else Real) and not isinstance(value, bool) and math.isfinite(value)
-    if not (number and legal(value)):
+    if not _is_number(value, legal, whole):
         raise ValueError(f"{name} must be {expected}, got {value!r}.")
+
+
+def _is_number(value: Any, legal: Callable[[Any], bool], whole: bool = False) -> bool:
+    number = isinstance(value, Integral if whole else Real) and not isinstance(value, bool) and math.isfinite(value)
+    return number and legal(value)
+
+
+def check_course(name: str, value: Any, expected: str, legal: Callable[[Any], bool], *, also: str = "") -> None:
+    """Refuse what is neither a `legal` number nor a schedule that never leaves them, whatever a run's length.
+
+    `expected` says in words which numbers are legal, `also` what else the caller takes.
+    """
+    if type(value) not in _SCHEDULES.values():
+        words = (expected, "a schedule of such numbers", *([also] if also else []))
+        check_number(name, value, f"{', '.join(words[:-1])} or {words[-1]}", legal)
+        return
+    for reached in value.ends():
+        if not _is_number(reached, legal):
+            raise ValueError(f"{name} must be {expected} all along, got {value!r}, which comes to {reached!r}.")
 
 
 def check_choice(name: str, value: Any, choices: Collection[str]) -> None:

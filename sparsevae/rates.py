@@ -25,11 +25,13 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse
 
+from sparsevae.families import DiscretePosterior, OneHotPosterior
 from sparsevae.history import History
 from sparsevae.metrics import linear_probe
 from sparsevae.metrics.arrays import labels, plain
 from sparsevae.packing import bits_per_row
 from sparsevae.parameters import check_number
+from sparsevae.side_by_side import SideBySidePosterior
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -39,6 +41,7 @@ __all__ = ["RateDistortion", "rate_distortion"]
 
 SPANS = (1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 6.0)  # a Gaussian's best are 1.6 for one bit, 3.9 for eight
 MOST_VALUE_BITS = 16
+CAPS = (1, 2, 5, 10, 20)
 
 Array = np.ndarray[Any, Any]
 
@@ -178,7 +181,7 @@ def rate_distortion(
     est: Any,
     X: Any,
     y: npt.ArrayLike | None = None,
-    caps: Sequence[int] = (1, 2, 5, 10, 20),
+    caps: Sequence[int] | None = None,
     *,
     value_bits: int = 8,
     seed: int = 0,
@@ -194,9 +197,10 @@ def rate_distortion(
         One half fits PCA, ranges and probe, the other half is measured.
     y : (n,) labels, optional
         For the probe.
-    caps : sequence of int
+    caps : sequence of int, optional
         The most units on in a row; a row is charged for as many, on or not. Where counts of a row sum to more than
-        the cap, the largest sum over the rows is charged.
+        the cap, the largest sum over the rows is charged. No cap may be above what a code can have on: the model's own
+        cap, or its number of units. By default 1, 2, 5, 10 and 20, as far as that goes.
     value_bits : int
         Bits of a value, for codes of real values.
     seed : int
@@ -228,12 +232,12 @@ def rate_distortion(
     train, test = (_dense(rows[half]) for half in halves)
     told = None if classes is None else [classes[half] for half in halves]
 
-    caps = sorted({int(c) for c in caps})
+    K = int(est.transform(given[0][:1], max_active=1).shape[1])
+    caps = _within(caps, est, K)
     codes = {c: [_codes(est, part, c) for part in given] for c in caps}
     whole = all(bool(((Z.data >= 0) & (Z.data == np.floor(Z.data))).all()) for pair in codes.values() for Z in pair)
     if not whole:
         codes = {c: _quantised(pair[0], pair[1], value_bits) for c, pair in codes.items()}
-    K = codes[caps[0]][0].shape[1]
     bits = [_count_bits(pair, c) if whole else c * (K.bit_length() + value_bits) for c, pair in codes.items()]
     pca = _PCA.fit(train, max(bits), seed)
     plans = [pca.plan(budget) for budget in bits]
@@ -264,7 +268,7 @@ def rate_distortion(
     )
 
 
-def _check(est: Any, caps: Sequence[int], value_bits: int, seed: int) -> None:
+def _check(est: Any, caps: Sequence[int] | None, value_bits: int, seed: int) -> None:
     if isinstance(est, type) or not (hasattr(est, "transform") and hasattr(est, "inverse_transform")):
         came = f"the class {est.__name__}" if isinstance(est, type) else f"a {type(est).__name__}"
         raise TypeError(f"rate_distortion needs a fitted estimator with transform and inverse_transform; got {came}.")
@@ -273,13 +277,35 @@ def _check(est: Any, caps: Sequence[int], value_bits: int, seed: int) -> None:
             "this model forgets the length of a row (scale='unit-norm'), so it has no error in X's units. Normalise "
             "the rows first and fit with scale='none'."
         )
-    if not len(caps):
+    if caps is not None and not len(caps):
         raise ValueError("caps must hold at least one number of units, such as (1, 2, 5, 10); got none.")
-    for cap in caps:
+    for cap in () if caps is None else caps:
         check_number("a cap", cap, "an integer above 0", lambda c: c > 0, whole=True)
     legal = f"an integer from 1 to {MOST_VALUE_BITS}"
     check_number("value_bits", value_bits, legal, lambda b: 0 < b <= MOST_VALUE_BITS, whole=True)
     check_number("seed", seed, "an integer, 0 or above", lambda s: s >= 0, whole=True)
+
+
+def _within(caps: Sequence[int] | None, est: Any, K: int) -> list[int]:
+    """The caps, rising; one that no code can reach is refused: it would change no code, and cost more bits."""
+    most = _most_on(getattr(getattr(est, "model_", None), "posterior", None), K)
+    if caps is None:
+        return [c for c in CAPS if c <= most]
+    if high := sorted({int(c) for c in caps if c > most}):
+        raise ValueError(
+            f"caps must be at most {most}, as many units as a code of this {type(est).__name__} can have on; got "
+            f"{', '.join(map(str, high))}. Use caps up to {most}, or fit a model whose codes may have more."
+        )
+    return sorted({int(c) for c in caps})
+
+
+def _most_on(posterior: Any, K: int) -> int:
+    """The most units that a code of K can have on: all, unless the law knows better."""
+    if isinstance(posterior, SideBySidePosterior):
+        return sum(_most_on(part, n) for part, n in zip(posterior.families, posterior.sizes, strict=True))
+    if isinstance(posterior, OneHotPosterior):
+        return K // posterior.size  # one in each group
+    return min(K, posterior.size) if isinstance(posterior, DiscretePosterior) else K
 
 
 # -- codes as bits ------------------------------------------------------------------------------------------------

@@ -1,7 +1,8 @@
 """Schedules: step -> value, for any named knob (a term's weight, a gate's sharpness, the learning rate).
 
 Positions in a run are given in steps (int) or as a share of the run (float in [0, 1]): `end=10_000`, `end=0.5`.
-A schedule reaches its last value exactly and keeps it.
+A schedule reaches its last value exactly and keeps it. All its values lie between the least and the greatest of its
+`ends()`, however long the run.
 """
 
 from __future__ import annotations
@@ -42,6 +43,9 @@ class Constant:
     def __call__(self, step: int, total: int) -> float:
         return self.value
 
+    def ends(self) -> tuple[float, ...]:
+        return (self.value,)
+
 
 @dataclass(frozen=True)
 class Linear:
@@ -61,6 +65,9 @@ class Linear:
         t = _progress(step, total, self.begin, self.end)
         return self.stop if t == 1 else self.start + t * (self.stop - self.start)
 
+    def ends(self) -> tuple[float, ...]:
+        return self.start, self.stop
+
 
 @dataclass(frozen=True)
 class Cosine:
@@ -74,6 +81,9 @@ class Cosine:
     def __call__(self, step: int, total: int) -> float:
         t = _progress(step, total, self.begin, self.end)
         return self.stop if t == 1 else self.stop + (self.start - self.stop) * 0.5 * (1 + math.cos(math.pi * t))
+
+    def ends(self) -> tuple[float, ...]:
+        return self.start, self.stop
 
 
 @dataclass(frozen=True)
@@ -94,6 +104,11 @@ class Exponential:
         held = step - step % self.every
         return max(self.floor, self.start * math.exp(-self.rate * held))
 
+    def ends(self) -> tuple[float, ...]:
+        """The first value, and the one that a run without end comes to; a negative rate leads beyond all bounds."""
+        far = self.start * math.exp(-math.inf * self.rate) if self.rate else self.start
+        return max(self.floor, self.start), max(self.floor, far)
+
 
 @dataclass(frozen=True)
 class Step:
@@ -105,6 +120,9 @@ class Step:
 
     def __call__(self, step: int, total: int) -> float:
         return self.after if step >= _steps(self.at, total) else self.before
+
+    def ends(self) -> tuple[float, ...]:
+        return self.before, self.after
 
 
 @dataclass(frozen=True)
@@ -121,3 +139,6 @@ class Cyclical:
             return self.stop
         t = (step * self.cycles / total) % 1
         return self.stop if t >= self.ramp else self.start + t / self.ramp * (self.stop - self.start)
+
+    def ends(self) -> tuple[float, ...]:
+        return self.start, self.stop

@@ -13,7 +13,7 @@ import torch
 from sklearn.base import BaseEstimator
 
 from sparsevae.optimisers import OPTIMISERS
-from sparsevae.parameters import check_choice, check_number, parameters
+from sparsevae.parameters import check_choice, check_course, check_number, parameters
 from sparsevae.schedules import Constant, Cosine, Schedule, Step
 
 __all__ = ["Training"]
@@ -22,6 +22,12 @@ _DECAYS: dict[str, Callable[[Training, float], Schedule]] = {
     "constant": lambda t, rate: Constant(rate),
     "cosine": lambda t, rate: Cosine(rate, 0.0),
     "step": lambda t, rate: Step(rate, rate * t.decay_factor, t.decay_at),
+}
+
+_ABOVE_0: tuple[str, Callable[[Any], bool]] = ("a number above 0", lambda v: v > 0)
+_COURSES: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    **dict.fromkeys(("temperature", "tau", "tau_z", "slope", "sharpness"), _ABOVE_0),
+    "slab_warmup": ("a number in [0, 1]", lambda v: 0 <= v <= 1),
 }
 
 
@@ -109,6 +115,10 @@ class Training(BaseEstimator):
         plan = {} if self.schedules is None else self.schedules
         if not (isinstance(plan, Mapping) and all(callable(s) for s in plan.values())):
             raise ValueError(f"training.schedules must be like {{'kl_z': Cyclical(0, 1)}}, got {self.schedules!r}.")
+        for name, course in plan.items():
+            expected, legal = _COURSES.get(name, ("a number, 0 or above", lambda w: w >= 0))  # others are weights
+            if hasattr(course, "ends"):  # a function of the user's own is let be: a run that must be stored refuses it
+                check_course(f"training.schedules[{name!r}]", course, expected, legal)
         check_choice("training.decay", self.decay, _DECAYS)
         check_choice("training.optimizer", self.optimizer, OPTIMISERS)
         if self.steps is not None and self.epochs is not None:

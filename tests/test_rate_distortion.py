@@ -85,6 +85,53 @@ def test_the_bits_of_counts_are_those_that_pack_takes(most: int) -> None:
         assert found.bits.tolist() == [4, 8, 12, 12]  # symbols of four bits; then the mask of twelve
 
 
+def coder(cls: Any, X: Any, **own: Any) -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", sv.SparsityWarning)
+        return cls(hidden=(8,), training=sv.Training(steps=2, verbose=0), **own).fit(X)
+
+
+@pytest.mark.parametrize(
+    ("cls", "own", "most"),
+    [
+        (sv.SDLGM, {"n_components": 20, "cap": 5}, 5),
+        (sv.SDLGM, {"n_components": 20, "cap": 5, "features": "distinct"}, 5),
+        (sv.SDLGM, {"n_components": 4, "cap": 9}, 4),
+        (sv.DiscreteVAE, {"n_components": 12, "categories": 4}, 3),
+        (sv.DiscreteVAE, {"n_components": 12}, 12),
+        (sv.VSC, {"n_components": 6}, 6),
+    ],
+)
+def test_a_cap_that_no_code_can_reach_is_refused(cls: Any, own: dict[str, Any], most: int) -> None:
+    """It would leave the codes as they are, charge more bits for them, and give PCA those bits."""
+    _, X, _ = planted(1)
+    est = coder(cls, X, **own)
+    words = rf"at most {most}, .* {cls.__name__} can have on; got {most + 1}, 50\. Use caps up to {most}"
+    with pytest.raises(ValueError, match=words):
+        rate_distortion(est, X, caps=(1, most + 1, 50))
+    found = rate_distortion(est, X, caps=np.array([most, 1]))
+    assert found.caps.tolist() == [1, most]
+    assert rate_distortion(est, X).caps.tolist() == [c for c in (1, 2, 5, 10, 20) if c <= most]
+
+
+def test_at_its_own_cap_a_model_is_charged_what_it_packs() -> None:
+    _, X, _ = planted(1)
+    est = coder(sv.SDLGM, X, n_components=20, cap=5)
+    bits = read_header(est.pack(est.transform(X))).bits
+    assert rate_distortion(est, X, caps=(5,)).bits.tolist() == [bits] == [20]
+
+
+def test_a_code_of_two_parts_has_the_caps_of_both() -> None:
+    _, X, y = planted(1)
+    own = {"variant": "con", "cap": 2, "free_features": 6, "free_cap": 3, "threshold": 0.5}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", sv.SparsityWarning)
+        est = sv.SDLGMClassifier(hidden=(8,), training=sv.Training(steps=2, verbose=0), **own).fit(X, np.eye(3)[y])
+    assert rate_distortion(est, X, caps=(5,)).n_components == 9
+    with pytest.raises(ValueError, match="caps must be at most 5"):
+        rate_distortion(est, X, caps=(6,))
+
+
 def test_the_error_of_counts_is_what_the_units_left_out_weigh() -> None:
     Z, X, _ = planted(4)
     found = rate_distortion(Planted(), X, caps=(1, 2, 3))

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sparsevae.schedules import Constant, Cosine, Cyclical, Linear, Schedule, Step
+from sparsevae.parameters import check_course
+from sparsevae.schedules import Constant, Cosine, Cyclical, Exponential, Linear, Schedule, Step
 from sparsevae.settings import _DECAYS, Training
 
 VALUES = st.floats(-1e3, 1e3)
@@ -110,6 +111,78 @@ def test_learning_rates_begin_where_they_should(decay: str) -> None:
     rate: Schedule = training.rates()
     assert rate(0, 1000) == pytest.approx(3e-4, rel=1e-12)
     assert rate(1000, 1000) == {"constant": 3e-4, "cosine": 0.0, "step": 1.5e-4}[decay]
+
+
+# -- what a schedule comes to ----------------------------------------------------------------------------------------
+
+
+@quick
+@given(VALUES, VALUES, st.floats(-0.01, 1.0), TOTALS, st.integers(0, 10_000), st.floats(0, 1))
+def test_all_values_lie_between_the_ends(a: float, b: float, rate: float, total: int, step: int, at: float) -> None:
+    for schedule in (
+        Constant(a),
+        Linear(a, b, at),
+        Cosine(a, b, at),
+        Exponential(a, rate, floor=b),
+        Step(a, b, at),
+        Cyclical(a, b, 3, at),
+    ):
+        ends = schedule.ends()
+        slack = 1e-12 * max(1.0, abs(a), abs(b))
+        assert min(ends) - slack <= schedule(step, total) <= max(ends) + slack
+
+
+@quick
+@given(VALUES, VALUES)
+def test_the_ends_are_values_that_a_schedule_takes(a: float, b: float) -> None:
+    """Wider ones would refuse schedules that never leave what is legal."""
+    for schedule in (Constant(a), Linear(a, b), Cosine(a, b), Step(a, b), Cyclical(a, b), Exponential(a, 1e-3, b)):
+        first, last, ends = schedule(0, 100), schedule(10**9, 100), schedule.ends()
+        assert (ends[0], ends[-1]) == pytest.approx((first, last), rel=1e-9, abs=1e-9)
+
+
+def test_the_end_of_an_exponential_is_its_floor_and_one_that_grows_has_none() -> None:
+    assert Exponential(1.0, 1e-3, floor=0.5).ends() == (1.0, 0.5)
+    assert Exponential(1.0, 0.0).ends() == (1.0, 1.0)
+    assert Exponential(1.0, -1e-3).ends() == (1.0, math.inf)
+
+
+@pytest.mark.parametrize(
+    "course",
+    [
+        Constant(-1.0),
+        Constant(math.nan),
+        Linear(-5.0, -1.0),
+        Linear(1.0, 0.0),
+        Linear("a", 1.0),  # type: ignore[arg-type]
+        Cosine(1.0),
+        Exponential(1.0, 1e-3),
+        Exponential(1.0, -1e-3, floor=0.5),
+        Step(1.0, -1.0),
+        Cyclical(0.0, 1.0),
+        Linear,
+        lambda step, total: 1.0,
+        0.0,
+        None,
+    ],
+)
+def test_a_course_that_leaves_what_is_legal_is_refused_like_a_number(course: object) -> None:
+    with pytest.raises(ValueError, match=r"knob must be a number above 0.* got "):
+        check_course("knob", course, "a number above 0", lambda v: v > 0)
+
+
+@pytest.mark.parametrize(
+    "course", [2, np.float32(0.5), Constant(0.1), Linear(1, 2), Exponential(1.0, 1e-3, floor=0.5), Cosine(1.0, 0.1)]
+)
+def test_a_course_of_legal_numbers_is_taken(course: object) -> None:
+    check_course("knob", course, "a number above 0", lambda v: v > 0)
+
+
+def test_the_error_says_where_a_schedule_leads_and_what_else_is_taken() -> None:
+    with pytest.raises(ValueError, match=r"^tau must be a number above 0 all along, got Cosine.*, which comes to 0\.0"):
+        check_course("tau", Cosine(1.0), "a number above 0", lambda v: v > 0, also="'learned'")
+    with pytest.raises(ValueError, match=r"a number above 0, a schedule of such numbers or 'learned', got -1\.$"):
+        check_course("tau", -1, "a number above 0", lambda v: v > 0, also="'learned'")
 
 
 def test_schedules_are_values() -> None:

@@ -14,6 +14,8 @@ import torch
 import sparsevae as sv
 from sparsevae.draw import Draw, Fresh
 from sparsevae.gradients import ESTIMATORS
+from sparsevae.packing import pack, unpack
+from sparsevae.parameters import documented
 
 pytestmark = pytest.mark.filterwarnings("ignore::sparsevae.training.SparsityWarning")
 DIGITS = sv.data.load("digits")
@@ -76,6 +78,16 @@ def test_packed_codes_come_back_and_foreign_bytes_are_refused() -> None:
     assert 8 * len(data) <= bits * Z.shape[0] + 8 * 22 + 7  # a header of 22 bytes, and the last byte's rest
     with pytest.raises(ValueError, match=r"hold codes of 24 features with cap 6; this model has 24 with cap 4"):
         fitted(cap=4, steps=2).unpack(data)
+
+
+@pytest.mark.parametrize("Z", [np.ones((2, 24)), 7 * np.eye(24)[:2]])
+def test_codes_too_full_for_the_model_are_refused_with_what_would_work(Z: Any) -> None:
+    """A model's cap is no argument of its pack: the advice is for who calls it."""
+    with pytest.raises(ValueError, match=r"at most cap=6; row 0 .*transform never do.*sparsevae\.packing\.pack\(Z"):
+        fitted(steps=2).pack(Z)
+    with pytest.raises(ValueError, match=r"Pass a larger cap\.$"):
+        pack(Z, 6)
+    assert (unpack(pack(Z, 24)).toarray() == Z).all()
 
 
 # -- networks --------------------------------------------------------------------------------------------------------
@@ -175,6 +187,35 @@ def test_a_schedule_drives_a_temperature_and_is_saved_with_the_model(tmp_path: A
 def test_gradients_that_cannot_keep_the_cap_are_refused_for_distinct_features(gradient: str) -> None:
     with pytest.raises(ValueError, match=r"cannot keep the cap of features='distinct'; use auto,"):
         fitted(features="distinct", gradient=gradient)
+
+
+@pytest.mark.parametrize(
+    ("cls", "own"),
+    [
+        (sv.DiscreteVAE, {"gradient": "concrete", "temperature": sv.Constant(-1.0)}),
+        (sv.DiscreteVAE, {"gradient": "slope-annealed", "slope": sv.Linear(-5.0, -1.0)}),
+        (sv.SDLGM, {"gradient": "paper", "tau": sv.Linear(1.0, -1.0)}),
+        (sv.SDLGM, {"gradient": "paper", "tau_z": sv.Cosine(1.0)}),
+        (sv.SDLGM, {"gradient": "slope-annealed", "slope": sv.Step(1.0, 0.0)}),
+    ],
+)
+def test_a_schedule_meets_the_check_of_a_number(cls: Any, own: dict[str, Any]) -> None:
+    name = list(own)[-1]
+    with pytest.raises(ValueError, match=rf"{name} must be a number above 0 all along, got .* which comes to"):
+        fitted(cls, steps=5, **own)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("kl", "paper"), ("tau_z", 2.0), ("gate_hidden", (5,)), ("shared_layers", 1)]
+)
+def test_what_is_for_counts_says_so_and_leaves_distinct_features_alone(name: str, value: Any) -> None:
+    """One grid may hold both laws: what applies to one alone is no error for the other."""
+    said = {p.name: p.help for p in documented(sv.SDLGM)}[name]
+    assert said.startswith("For features='counts', ")
+    concrete: dict[str, Any] = {"gradient": "straight-through-concrete", "steps": 5}
+    for features, same in (("distinct", True), ("counts", False)):
+        plain, other = (fitted(features=features, **concrete, **own) for own in ({}, {name: value}))
+        assert np.array_equal(plain.score_samples(BITS), other.score_samples(BITS)) == same
 
 
 # -- three numbers ---------------------------------------------------------------------------------------------------

@@ -2,22 +2,62 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from sparsevae.estimator import SparseCoder
 from sparsevae.families import CappedPosterior, Family, OneHotPosterior
 from sparsevae.gradients import ESTIMATORS, SLOPE, Estimator, driven, made
 from sparsevae.objectives import Objective, kl, nll
-from sparsevae.parameters import check_choice, check_flag, check_number, parameters
+from sparsevae.parameters import check_choice, check_course, check_flag, check_number, parameters
 from sparsevae.priors import FixedCapped, FixedOneHots, Prior
 from sparsevae.schedules import Schedule
 from sparsevae.training_draws import CappedDraw, OneHotDraw
 
-__all__ = ["DiscreteVAE"]
+__all__ = ["DiscreteCoder", "DiscreteVAE"]
 
 
 @parameters
-class DiscreteVAE(SparseCoder):
+class DiscreteCoder(SparseCoder):
+    """What models with discrete codes share: the settings of the estimators that pass gradients through their draws."""
+
+    slope: Annotated[
+        float | Schedule, "By what gradient='slope-annealed' multiplies the logits: a number or a schedule."
+    ] = SLOPE
+    samples: Annotated[int, "Draws of an item that gradient='rloo' compares."] = 4
+
+    def check(self) -> None:
+        super().check()
+        self.check_above_0("slope")
+        check_number("samples", self.samples, "an integer above 1", lambda n: n > 1, whole=True)
+        self.refuse_free_bits()
+
+    def check_above_0(self, name: str, *, also: str = "") -> None:
+        """Refuse an argument that is neither a number above 0 nor a schedule of such, nor what `also` says."""
+        check_course(name, getattr(self, name), "a number above 0", lambda v: v > 0, also=also)
+
+    def _gradient(self) -> str:
+        """The name of the estimator."""
+        raise NotImplementedError
+
+    def _temperature(self) -> Any:
+        """That of the concrete estimators."""
+        raise NotImplementedError
+
+    def _settings(self) -> dict[str, Any]:
+        return {"temperature": self._temperature(), "slope": self.slope, "samples": self.samples}
+
+    def _estimator(self) -> Estimator:
+        return made(ESTIMATORS[self._gradient()], self._settings())
+
+    def objective(self) -> Objective:
+        return Objective(nll, kl, weights=self.weights())
+
+    def schedules(self) -> dict[str, Schedule]:
+        return driven(ESTIMATORS[self._gradient()], self._settings())
+
+
+@parameters
+class DiscreteVAE(DiscreteCoder):
     r"""A code of zeros and ones: independent bits, or groups of which exactly one is on.
 
     .. math:: \mathcal L = -E_q \log p(x|z) + \sum_j KL(q(z_j|x) \,\|\, p(z_j))
@@ -51,10 +91,6 @@ class DiscreteVAE(SparseCoder):
         "straight-through-concrete"
     )
     temperature: Annotated[float | Schedule, "Temperature of the concrete gradients, a number or a schedule."] = 0.5
-    slope: Annotated[
-        float | Schedule, "By what gradient='slope-annealed' multiplies the logits: a number or a schedule."
-    ] = SLOPE
-    samples: Annotated[int, "Draws of an item that gradient='rloo' compares."] = 4
     alpha: Annotated[float, "Prior probability that a bit is on, in (0, 1)."] = 0.5
     learned_prior: Annotated[bool, "Learn the prior's probabilities, unit by unit."] = False
 
@@ -68,19 +104,15 @@ class DiscreteVAE(SparseCoder):
                     "divide n_components."
                 )
         check_choice("gradient", self.gradient, ESTIMATORS)
-        for name in ("temperature", "slope"):
-            if not callable(getattr(self, name)):
-                check_number(name, getattr(self, name), "a number above 0 or a schedule", lambda t: t > 0)
-        check_number("samples", self.samples, "an integer above 1", lambda n: n > 1, whole=True)
+        self.check_above_0("temperature")
         check_number("alpha", self.alpha, "a number in (0, 1), the prior P(bit on)", lambda a: 0 < a < 1)
         check_flag("learned_prior", self.learned_prior)
-        self.refuse_free_bits()
 
-    def _settings(self) -> dict[str, float | Schedule]:
-        return {"temperature": self.temperature, "slope": self.slope, "samples": self.samples}
+    def _gradient(self) -> str:
+        return self.gradient
 
-    def _estimator(self) -> Estimator:
-        return made(ESTIMATORS[self.gradient], self._settings())
+    def _temperature(self) -> float | Schedule:
+        return self.temperature
 
     def posterior(self) -> Family:
         if self.categories is not None:
@@ -92,9 +124,3 @@ class DiscreteVAE(SparseCoder):
         if self.categories is not None:
             return FixedOneHots(n, int(self.categories), learned=bool(self.learned_prior))
         return FixedCapped(n, n, float(self.alpha), learned=bool(self.learned_prior))
-
-    def objective(self) -> Objective:
-        return Objective(nll, kl, weights=self.weights())
-
-    def schedules(self) -> dict[str, Schedule]:
-        return driven(ESTIMATORS[self.gradient], self._settings())

@@ -11,11 +11,10 @@ from torch.distributions import Distribution
 
 from sparsevae import packing
 from sparsevae.architectures import Sizes, chosen
-from sparsevae.estimator import SparseCoder
 from sparsevae.families import CappedPosterior, CountsPosterior, DiscretePosterior, Family
-from sparsevae.gradients import ESTIMATORS, SLOPE, Estimator, driven, made
+from sparsevae.gradients import ESTIMATORS
+from sparsevae.models.discrete_vae import DiscreteCoder
 from sparsevae.networks import Branched, initialise
-from sparsevae.objectives import Objective, kl, nll
 from sparsevae.parameters import check_choice, check_flag, check_number, check_sizes, parameters
 from sparsevae.priors import FixedCapped, FixedCounts, Prior
 from sparsevae.schedules import Schedule
@@ -34,7 +33,7 @@ class Presence(nn.Module):
 
 
 @parameters
-class SDLGM(SparseCoder):
+class SDLGM(DiscreteCoder):
     r"""A discrete code with at most `cap` active features.
 
     .. math:: \mathcal L = -E_q \log p(x|z) + KL(q(z|x) \,\|\, p(z)), \quad z = \sum_{l \le L_0} \omega_l e_{c_l}
@@ -76,7 +75,7 @@ class SDLGM(SparseCoder):
     cap: Annotated[int, "L0: the most features that a code may have."] = 10
     features: Annotated[str, "counts (the paper's multinomial) or distinct (at most `cap` different ones)."] = "counts"
     alpha: Annotated[float, "Prior share of the cap in use, in (0, 1): P(gate on), the paper's lambda_0."] = 0.5
-    kl: Annotated[str, "KL of counts: tight (of the code itself) or paper (larger)."] = "tight"
+    kl: Annotated[str, "For features='counts', which KL: tight (of the code itself) or paper (larger)."] = "tight"
     gradient: Annotated[str, "How gradients pass the draws: auto, paper (relaxed counts), or one of `gradients`."] = (
         "auto"
     )
@@ -86,20 +85,19 @@ class SDLGM(SparseCoder):
     ] = 0.5
     tau_z: Annotated[
         float | str | Schedule,
-        "Temperature of features, of counts with 'paper' or a concrete gradient: a number, a schedule, or 'learned'.",
+        "For features='counts', temperature of features, with 'paper' or a concrete gradient: a number, a schedule, or "
+        "'learned'.",
     ] = 0.5
     tau_bounds: Annotated[tuple[float, float] | None, "Bounds of learned temperatures; None lets them run away."] = (
         0.1,
         2.0,
     )
-    slope: Annotated[
-        float | Schedule, "By what gradient='slope-annealed' multiplies the logits: a number or a schedule."
-    ] = SLOPE
-    samples: Annotated[int, "Draws of an item that gradient='rloo' compares."] = 4
-    gate_hidden: Annotated[tuple[int, ...], "Hidden layers of the net that gives P(gate on); for counts, dense."] = (
-        64,
-    )
-    shared_layers: Annotated[int, "Hidden layers of the encoder that the gate net starts from."] = 0
+    gate_hidden: Annotated[
+        tuple[int, ...], "For features='counts', hidden layers of the net that gives P(gate on); in dense networks."
+    ] = (64,)
+    shared_layers: Annotated[
+        int, "For features='counts', hidden layers of the encoder that the gate net starts from; in dense networks."
+    ] = 0
     learned_prior: Annotated[bool, "Learn how likely the prior finds each feature; it starts from alpha."] = False
     binary: Annotated[bool, "Let the decoder see which features are there, not how often: codes of 0 and 1."] = False
 
@@ -110,9 +108,6 @@ class SDLGM(SparseCoder):
         check_number("alpha", self.alpha, "a number in (0, 1), the prior share of the cap in use", lambda a: 0 < a < 1)
         check_choice("kl", self.kl, ("tight", "paper"))
         check_choice("gradient", self.gradient, ("auto", "paper", *ESTIMATORS))
-        if not callable(self.slope):
-            check_number("slope", self.slope, "a number above 0 or a schedule", lambda s: s > 0)
-        check_number("samples", self.samples, "an integer above 1", lambda n: n > 1, whole=True)
         check_sizes("gate_hidden", self.gate_hidden, empty=True)
         layers = 1 if self.hidden is None else len(self.hidden)
         depth = f"an integer from 0 to {layers}, the number of hidden layers"
@@ -128,7 +123,6 @@ class SDLGM(SparseCoder):
                 f"gradient={self.gradient!r} cannot keep the cap of features='distinct'; use auto, {', '.join(able)}, "
                 "or features='counts'."
             )
-        self.refuse_free_bits()
 
     def _check_temperatures(self) -> None:
         for name in ("tau", "tau_z"):
@@ -139,8 +133,8 @@ class SDLGM(SparseCoder):
                         f"{name} must be a number above 0, a schedule, or 'learned' with gradient='paper'; got "
                         f"{value!r} with gradient={self.gradient!r}."
                     )
-            elif not callable(value):
-                check_number(name, value, "a number above 0, a schedule, or 'learned'", lambda t: t > 0)
+            else:
+                self.check_above_0(name, also="'learned'")
         if self.tau_bounds is not None:
             expected = "two numbers around 1, such as (0.1, 2.0), or None"
             if not (isinstance(self.tau_bounds, (tuple, list)) and len(self.tau_bounds) == 2):
@@ -153,12 +147,8 @@ class SDLGM(SparseCoder):
             return self.gradient
         return "straight-through-concrete" if self.features == "counts" else "rloo"
 
-    def _estimator(self) -> Estimator:
-        return made(ESTIMATORS[self._gradient()], self._settings())
-
-    def _settings(self) -> dict[str, Any]:
-        temperature = self.tau if self.features == "distinct" else self.tau_z
-        return {"temperature": temperature, "slope": self.slope, "samples": self.samples}
+    def _temperature(self) -> float | str | Schedule:
+        return self.tau if self.features == "distinct" else self.tau_z
 
     def _first(self, name: str) -> float | None:
         """The first value of a temperature; None where it is learned."""
@@ -184,11 +174,8 @@ class SDLGM(SparseCoder):
 
     def schedules(self) -> dict[str, Schedule]:
         if self._gradient() != "paper":
-            return driven(ESTIMATORS[self._gradient()], self._settings())
+            return super().schedules()
         return {k: v for k, v in (("tau", self.tau), ("tau_z", self.tau_z)) if callable(v)}
-
-    def objective(self) -> Objective:
-        return Objective(nll, kl, weights=self.weights())
 
     def _network(self, name: str, own: nn.Module | None, sizes: Sizes, weights: torch.Generator) -> nn.Module:
         dense = own is None and chosen(self.network, sizes) == "dense"
@@ -214,7 +201,9 @@ class SDLGM(SparseCoder):
 
     def pack(self, Z: Any) -> bytes:
         """Codes as bytes: at most cap * ceil(log2(n_components + 1)) bits a row, and a short header."""
-        return packing.pack(Z, *self._size())
+        cap, n = self._size()
+        remedy = "Codes from this model's transform never do; for others, sparsevae.packing.pack(Z, cap) takes any cap."
+        return packing.pack(Z, cap, n, remedy=remedy)
 
     def unpack(self, data: bytes, rows: slice | None = None) -> Any:
         """The codes that `pack` wrote, or some rows of them, as a CSR matrix."""

@@ -115,8 +115,8 @@ class SDLGMCounter(RegressorMixin, LabelUnitCoder):
     counts, which make the least squared error, `predict_counts` whole ones: the code itself, which `transform` gives as
     a CSR matrix.
 
-    y is (n, K) of whole numbers, dense or CSR; rows of zeros are fine. A row of more than `cap` things in all has
-    no probability, and is refused.
+    y is (n, K) of whole numbers, dense or CSR; rows of zeros are fine. Of one thing it may be (n,), and so are
+    predictions then. A row of more than `cap` things in all has no probability, and is refused.
 
     {parameters}
 
@@ -125,6 +125,8 @@ class SDLGMCounter(RegressorMixin, LabelUnitCoder):
     cap_ : int
         As given, or `columns`, or the largest total of a training row.
     label_names_ : list of str
+    single_ : bool
+        Whether y was (n,): predictions have its shape.
     mean_ : (K,)
         The mean counts of the training rows: what a constant prediction would be.
     model_, scaling_, history_
@@ -161,7 +163,7 @@ class SDLGMCounter(RegressorMixin, LabelUnitCoder):
     )
     shared_layers: Annotated[int, "Hidden layers of the encoder that the gate net starts from."] = 0
 
-    learned: ClassVar[tuple[str, ...]] = (*LabelUnitCoder.learned, "cap_", "mean_")
+    learned: ClassVar[tuple[str, ...]] = (*LabelUnitCoder.learned, "single_", "cap_", "mean_")
 
     def check(self) -> None:
         super().check()
@@ -206,19 +208,29 @@ class SDLGMCounter(RegressorMixin, LabelUnitCoder):
         )
         return Strips(net, (height, width, channels), columns)
 
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        tags.target_tags.positive_only = True
+        return tags
+
     # -- counts -------------------------------------------------------------------------------------------------
 
     def _read_targets(self, y: Any, label_names: Any, classes: Any) -> Any:
         y, names = plain(y)
-        if y.ndim != 2 or 0 in y.shape:
-            raise ValueError(f"y must be (rows, things), the counts of each thing; got shape {y.shape}.")
+        if y.ndim not in (1, 2) or 0 in y.shape:
+            raise ValueError(
+                f"y must be (rows, things), the counts of each thing, or (rows,), of one; got shape {y.shape}."
+            )
+        if y.dtype == object:
+            y = np.array(y.tolist())  # numbers among them, if that is what they are
         sparse = bool(scipy.sparse.issparse(y))
-        Y: Any = y.tocsr() if sparse else y
+        Y: Any = y.tocsr() if sparse else y.reshape(len(y), -1)
         values = Y.data if sparse else Y
         if Y.dtype.kind not in "biuf" or (values < 0).any() or (values != np.floor(values)).any():
             raise ValueError("y must hold counts: whole numbers, 0 or above.")
         if not hasattr(self, "model_"):
-            self.n_labels_ = Y.shape[1]
+            self.n_labels_, self.single_ = Y.shape[1], y.ndim == 1
             self.label_names_ = check_names(names if label_names is None else label_names, Y.shape[1])
             self.mean_: Array = np.asarray(Y.mean(0), dtype=np.float64).ravel()
         if Y.shape[1] != self.n_labels_:
@@ -238,24 +250,28 @@ class SDLGMCounter(RegressorMixin, LabelUnitCoder):
             raise ValueError(f"each of columns={self.columns} strips holds one thing: leave cap out, or make it equal.")
 
     def predict(self, X: Any) -> Array:
-        """Expected counts, (n, K): L0 lambda pi."""
-        return self._ask(X, lambda q: q.mean)
+        """Expected counts, (n, K): L0 lambda pi; (n,) where y was."""
+        return self._like_y(self._ask(X, lambda q: q.mean).astype(np.float64))  # as regressors give them
 
     def predict_counts(self, X: Any) -> Array:
-        """Whole counts, (n, K): the likeliest; with `columns`, of what each strip most likely shows.
+        """Whole counts, (n, K): the likeliest; with `columns`, of what each strip most likely shows; (n,) where y was.
 
-        They are the code, so `transform(X)` holds the same numbers, in float32 and sparse.
+        They are the code, so `transform(X)` holds the same numbers, in float32, sparse and (n, K).
         """
-        return self._ask(X, lambda q: q.mode).astype(np.int64)
+        return self._like_y(self._ask(X, lambda q: q.mode).astype(np.int64))
+
+    def _like_y(self, counts: Array) -> Array:
+        return counts[:, 0] if self.single_ else counts
 
     def evaluate(self, X: Any, y: Any = None, *, caps: Sequence[int] = (), n_samples: int = 10) -> dict[str, Any]:
         """Mean squared error beside that of a constant prediction; how many counts, and whole rows, are right."""
         Y = self._targets(self._read(X, reset=False), y)
         Y = Y.toarray() if hasattr(Y, "toarray") else Y
-        right = self.predict_counts(X) == Y
+        expected, whole = (found.reshape(Y.shape) for found in (self.predict(X), self.predict_counts(X)))
+        right = whole == Y
         return {
             "rows": len(Y),
-            "mse": float(np.mean((self.predict(X) - Y) ** 2)),
+            "mse": float(np.mean((expected - Y) ** 2)),
             "constant_mse": float(np.mean((self.mean_ - Y) ** 2)),
             "counts_right": float(right.mean()),
             "rows_right": float(right.all(1).mean()),
