@@ -106,11 +106,11 @@ class SDLGMClassifier(Classifies, LabelUnitCoder):
     kl: Annotated[str, "KL of counts: tight (of the code itself) or paper (larger)."] = "tight"
     gradient: Annotated[str, "How gradients pass the draws that explain x: as in SDLGM."] = "auto"
     tau: Annotated[float | Schedule, "Temperature of gates, where gradients are relaxed."] = 0.5
-    tau_z: Annotated[float | Schedule, "For features='counts', temperature of features, where gradients are relaxed."] = 0.5
+    tau_z: Annotated[float | Schedule, "For features='counts', that of features, where gradients are relaxed."] = 0.5
     gate_hidden: Annotated[tuple[int, ...], "Hidden layers of the net that gives P(gate on); for counts, dense."] = (
         64,
     )
-    shared_layers: Annotated[int, "For features='counts', hidden layers of the encoder that the gate net starts from."] = 0
+    shared_layers: Annotated[int, "For features='counts', hidden layers of the encoder that the gate net shares."] = 0
 
     text: ClassVar[None] = None  # type: ignore[misc]  # thresholds are tuned on rows of numbers: a field no longer
     learned: ClassVar[tuple[str, ...]] = (
