@@ -47,7 +47,9 @@ CASES: dict[str, Callable[[], g.Estimator]] = {
     "rloo, K = 4": lambda: g.LeaveOneOut(4),
     "disarm": g.Disarm,
     "muprop": g.MuProp,
+    "normalised-muprop": g.NormalisedMuProp,
     "darn": g.Darn,
+    "normalised-darn": g.NormalisedDarn,
 }
 UNBIASED = ("score", "rloo, K = 2", "rloo, K = 4", "disarm", "muprop")
 

@@ -1,4 +1,4 @@
-r"""Gradients through discrete draws: ten ways to learn the logits of a bit or of one of several.
+r"""Gradients through discrete draws: twelve ways to learn the logits of a bit or of one of several.
 
 The target is d/da E_{b ~ q_a} f(b). f is the cost of an item: the terms of the objective that depend on the draw, with
 their weights. An estimator says with which `value` the model goes on in training, and what `surrogate` to add to the
@@ -15,16 +15,17 @@ straight-through-concrete     hard                                     of the co
 straight-through              hard                                     of the mean p: f'(b) dp; biased
 slope-annealed                hard, of the law q_(s a) with growing s  straight-through: f'(b) dp(s a); biased
 score                         hard                                     (f - baseline) dlog q; unbiased
-normalised-score              hard                                     that of score, over the deviation of f
 rloo                          hard, K draws                            baseline: the other draws; unbiased
 disarm                        hard, an antithetic pair                 unbiased
 muprop                        hard                                     score with f's expansion at p; unbiased
 darn                          hard                                     f'((b+p)/2)(b-p) dlog q; exact for quadratics
+normalised-score, -muprop,    hard                                     the same, over the deviation of what
+-darn                                                                  multiplies dlog q
 ============================= ======================================== ============================================
 
 Dividing f by its deviation in the batch, as is often done, would be wrong here: KLs that are known exactly are not part
 of f and would keep their size, so that division by 35 nats is a weight of 35 on the KL, and ends in a collapse.
-"normalised-score" divides all that reaches the logits instead, the KL's gradient too.
+The "normalised" estimators divide all that reaches the logits instead, the KL's gradient too.
 
 Some need the cost at several points of one item: those are rows, as several draws are, in blocks (points, B), and
 the first `draws` blocks are true draws of q. The cost of a row is taken to depend on the draws of that row alone: batch
@@ -54,6 +55,8 @@ __all__ = [
     "Estimator",
     "LeaveOneOut",
     "MuProp",
+    "NormalisedDarn",
+    "NormalisedMuProp",
     "NormalisedScore",
     "ScaledSigmoid",
     "Score",
@@ -233,25 +236,35 @@ class Score(Estimator):
         rows = signal.shape[-1]
         return (signal - signal.mean(-1, keepdim=True)) * (rows / (rows - 1)) if rows > 1 else signal
 
+    def heard(self, signal: Tensor, choice: Choice) -> Tensor:
+        """What multiplies dlog q, (*members, R), before it is centred: as it is, for those that do not normalise."""
+        return signal
+
     def surrogate(self, cost: Tensor, choice: Choice) -> Tensor:
-        return self.centred(cost.detach()) * choice.kind.log_prob(choice.logits, choice.value).sum(-1)
+        signal = self.centred(self.heard(cost.detach(), choice))
+        return signal * choice.kind.log_prob(choice.logits, choice.value).sum(-1)
 
 
-class NormalisedScore(Score):
-    r"""Score with variance normalisation (Mnih and Gregor, 2014), for plain gradient descent with its one rate for all.
+class _Normalised(Score):
+    r"""Variance normalisation (Mnih and Gregor, 2014), for plain gradient descent with its one rate for all.
 
-    .. math:: \frac1{\max(1, s)} \left((f - \bar f)\, d\log q + d KL\right), \quad s^2 = \mathrm{Var} f
+    .. math:: \frac1{\max(1, s)} \left((l - \bar l)\, d\log q + d KL\right), \quad s^2 = \mathrm{Var}\, l
 
-    over the rows of the batch. All that reaches the logits is divided, so the encoder alone learns more slowly, and
-    what it learns does not change. The decoder, the prior and a slab's mean and width learn as before.
+    over the rows of the batch, where l is what multiplies dlog q: the cost f, or what MuProp and DARN make of it. All
+    that reaches the logits is divided, so the encoder alone learns more slowly, and what it learns does not change. The
+    decoder, the prior and a slab's mean and width learn as before.
     """
 
-    def surrogate(self, cost: Tensor, choice: Choice) -> Tensor:
-        deviation = cost.detach().std(-1, correction=0).clamp(min=1.0)  # (*members,)
+    def heard(self, signal: Tensor, choice: Choice) -> Tensor:
+        deviation = signal.std(-1, correction=0).clamp(min=1.0)  # (*members,)
         for root in choice.roots:
             if root.requires_grad:
                 root.register_hook(lambda g: g / per_member(deviation, g.dim() - deviation.dim()))
-        return super().surrogate(cost, choice)
+        return signal
+
+
+class NormalisedScore(_Normalised):
+    """Score with variance normalisation."""
 
 
 class LeaveOneOut(Score):
@@ -350,8 +363,9 @@ class MuProp(_Expanded):
         kind = choice.kind
         b, logits, mean, slope = self.parts(cost, choice)
         first, second = self.split(cost.detach())
-        rest = self.centred(first - second - kind.inner(slope, b - mean.detach()).sum(-1))
-        return rest * kind.log_prob(logits, b).sum(-1) + kind.inner(slope, mean).sum(-1)
+        rest = first - second - kind.inner(slope, b - mean.detach()).sum(-1)
+        signal = self.centred(self.heard(rest, choice))
+        return signal * kind.log_prob(logits, b).sum(-1) + kind.inner(slope, mean).sum(-1)
 
 
 class Darn(_Expanded):
@@ -367,7 +381,16 @@ class Darn(_Expanded):
         kind = choice.kind
         b, logits, mean, slope = self.parts(cost, choice)
         each = kind.inner(slope, b - mean.detach())
+        self.heard(each.sum(-1), choice)
         return (each * kind.log_prob(logits, b)).sum(-1)
+
+
+class NormalisedMuProp(_Normalised, MuProp):
+    """MuProp with variance normalisation, by the deviation of what the expansion leaves over."""
+
+
+class NormalisedDarn(_Normalised, Darn):
+    """DARN with variance normalisation, by the deviation of f'((b + p)/2)(b - p), summed over the choices of a row."""
 
 
 class AlwaysOn(Estimator):
@@ -387,7 +410,9 @@ ESTIMATORS: dict[str, type[Estimator]] = {
     "rloo": LeaveOneOut,
     "disarm": Disarm,
     "muprop": MuProp,
+    "normalised-muprop": NormalisedMuProp,
     "darn": Darn,
+    "normalised-darn": NormalisedDarn,
 }
 """The estimators a constructor may name."""
 
