@@ -272,10 +272,10 @@ def test_hsvae_s_table_is_made_of_fifteen_epochs_of_every_model(
 
     parts = {name: texts(60) for name in ("train", "valid", "test")}
     vocabulary = sv.Vocabulary.fit(list(parts["train"][0]), tokenizer="space")
-    monkeypatch.setattr(hsvae_dbpedia, "_texts", lambda train: parts)
+    monkeypatch.setattr(hsvae_dbpedia, "_texts", lambda train_file: parts)
     monkeypatch.setattr(hsvae_dbpedia.dbpedia, "vocabulary", lambda: vocabulary)
-    monkeypatch.setattr(hsvae_dbpedia, "STATES", 8)
-    monkeypatch.setattr(hsvae_dbpedia, "EMBEDDING", 4)
+    monkeypatch.setattr(hsvae_dbpedia.sentences, "STATES", 8)
+    monkeypatch.setattr(hsvae_dbpedia.sentences, "EMBEDDING", 4)
     names = ("HSVAE 30,10", "HSVAE 30,30", "HSVAE 10,30", "VAE C=0", "VAE C=5", "MAT 0.1,10.0", "SC")
     jobs = [{"name": name, "units": 4, "seed": 0, "steps": 30} for name in names]
     with warnings.catch_warnings():
@@ -288,5 +288,16 @@ def test_hsvae_s_table_is_made_of_fifteen_epochs_of_every_model(
     order = [found["Av.Hoyer"][f"HSVAE {prior}"] for prior in ("30,10", "30,30", "10,30")]
     assert found["Av.Hoyer falls from (30,10) to (10,30)"] == (order == sorted(order, reverse=True))
     assert -1 <= found["correlation of accuracy with R"] <= 1
+    for r in results:
+        R = [e["R"] if "R" in e else -e["accuracy"] for e in r["epochs"]]
+        assert r["best_epoch"] == 1 + int(np.argmin(R))  # the first of equals
+        assert ("gates" in r and r["gates"] is not None) == r["name"].startswith("HSVAE")
+    assert not any("published" in row for row in rows)  # of 4 units
+    assert hsvae_dbpedia.overlap(parts | {"test": parts["train"]}) == 60
     hsvae_dbpedia.figure(results, tmp_path / "figure.png")
     assert (tmp_path / "figure.png").stat().st_size > 1000
+    # the authors' folder has no classes of validation sentences: the end then counts for the best
+    parts["valid"] = (parts["valid"][0], None)
+    bare = hsvae_dbpedia.train("SC", 4, 0, 30, device="cpu")
+    assert bare["best_epoch"] == 15
+    assert bare["best"] == bare["last"]
