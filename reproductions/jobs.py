@@ -6,6 +6,7 @@ A result is kept in a file as soon as it is there, so a killed reproduction goes
 from __future__ import annotations
 
 import argparse
+import ast
 import hashlib
 import json
 import time
@@ -31,9 +32,47 @@ def options(about: str | None) -> argparse.ArgumentParser:
     return parser
 
 
+def _defined(node: ast.stmt) -> list[str]:
+    """Names that a statement of a module defines."""
+    if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+        return [node.name]
+    if isinstance(node, (ast.Import, ast.ImportFrom)):
+        return [(alias.asname or alias.name).split(".")[0] for alias in node.names]
+    return [n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)]
+
+
+def _docstring(node: ast.AST) -> ast.stmt | None:
+    found = node.body[0] if isinstance(node, (ast.FunctionDef, ast.ClassDef)) else None
+    return found if isinstance(found, ast.Expr) and isinstance(found.value, ast.Constant) else None
+
+
+def code(function: Callable[..., Any]) -> str:
+    """The lines of a function and of all that it uses of its script, without docstrings: what its result depends on.
+
+    Tables, figures and words that come after may change without a run going stale.
+    """
+    text = Path(function.__code__.co_filename).read_text()
+    body, lines = ast.parse(text).body, text.splitlines()
+    owner = {name: node for node in body for name in _defined(node)}
+    used, todo = set[ast.stmt](), [function.__name__]
+    while todo:
+        node = owner.get(todo.pop())
+        if node is not None and node not in used:
+            used.add(node)
+            todo += [n.id for n in ast.walk(node) if isinstance(n, ast.Name)]
+
+    def numbers(node: ast.stmt) -> set[int]:
+        first = min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", ()))])
+        return set(range(first, (node.end_lineno or first) + 1))
+
+    kept = {n for node in used for n in numbers(node)}
+    kept -= {n for node in used for part in ast.walk(node) if (doc := _docstring(part)) for n in numbers(doc)}
+    return "\n".join(lines[n - 1] for n in sorted(kept))
+
+
 def _path(folder: Path, function: Callable[..., Any], job: Job) -> Path:
     source = Path(function.__code__.co_filename).stem
-    text = Path(function.__code__.co_filename).read_text() + json.dumps([sv.__version__, job], sort_keys=True)
+    text = code(function) + json.dumps([sv.__version__, job], sort_keys=True)
     digest = hashlib.sha256(text.encode()).hexdigest()[:12]
     return folder / f"{source}-{function.__name__}-{digest}.json"
 
@@ -49,8 +88,8 @@ def run(
 ) -> list[dict[str, Any]]:
     """Results of function(**job, device=device), in the order of the jobs; each is job and result in one dictionary.
 
-    A job is known by its arguments, the text of its script and the library's version, not by where it ran: what is
-    already in the folder is not run again.
+    A job is known by its arguments, the `code` that it runs in its script and the library's version, not by where it
+    ran: what is already in the folder is not run again.
     """
     folder.mkdir(parents=True, exist_ok=True)
     results = []

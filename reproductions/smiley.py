@@ -121,7 +121,7 @@ def choose(results: list[dict[str, Any]]) -> dict[str, float]:
     """The weight with the highest contrast on the validation half, for each weighted model."""
     return {
         m: max((r for r in results if r["model"] == m), key=lambda r: r["contrast"])["beta"]
-        for m in {r["model"] for r in results}
+        for m in dict.fromkeys(r["model"] for r in results)
     }
 
 

@@ -8,6 +8,7 @@ import test_feeds as feeds
 import torch
 
 import sparsevae as sv
+from sparsevae.gradients import ESTIMATORS
 from sparsevae.models import REGISTRY
 from sparsevae.rows import Ragged
 from sparsevae.step import Run
@@ -74,6 +75,15 @@ def test_captured_runs_repeat_bit_for_bit(monkeypatch):
 @pytest.mark.parametrize("model", REGISTRY.values(), ids=REGISTRY)
 def test_every_model_is_captured_and_equals_its_eager_run(monkeypatch, model):
     eager, captured = (weights(trained(monkeypatch, way, model)) for way in ("eager", "captured"))
+    for name, value in eager.items():
+        torch.testing.assert_close(captured[name], value, rtol=0, atol=1e-5, msg=name)
+
+
+@pytest.mark.parametrize("gradient", ESTIMATORS)
+def test_every_gradient_through_discrete_draws_is_captured_and_equals_its_eager_run(monkeypatch, gradient):
+    """The hooks of the normalised ones and the slopes that grow are part of the graph."""
+    own = {"gradient": gradient}
+    eager, captured = (weights(trained(monkeypatch, way, sv.DiscreteVAE, own)) for way in ("eager", "captured"))
     for name, value in eager.items():
         torch.testing.assert_close(captured[name], value, rtol=0, atol=1e-5, msg=name)
 

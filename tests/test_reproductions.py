@@ -6,6 +6,7 @@ import itertools
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -37,6 +38,50 @@ def test_a_finished_job_is_not_run_again(tmp_path: Path) -> None:
     again = jobs.run(_square, [{"number": 3}, {"number": 4}], tmp_path, device="elsewhere")
     assert CALLS == [2, 3, 4]
     assert [r["square"] for r in first + again] == [4, 9, 9, 16]
+
+
+SCRIPT = '''"""Words."""
+import math
+RATE, SHADE = 0.5, "red"
+
+@str
+def train(n):
+    """More words."""
+    return scaled(n)
+
+def scaled(n):
+    return RATE * n  # why
+
+def figure(n):
+    return math.pi, SHADE
+'''
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "stale"),
+    [
+        ("RATE, SHADE = 0.5", "RATE, SHADE = 0.6", True),
+        ("return RATE * n", "return RATE + n", True),
+        ("@str", "@repr", True),
+        ("scaled(n)\n\n", "scaled(n + 1)\n\n", True),
+        ("Words", "Other words", False),
+        ("More words", "Fewer\n    words", False),
+        ("return math.pi", "return math.e", False),
+        ("import math", "import cmath as math", False),
+    ],
+)
+def test_a_result_is_stale_when_code_that_made_it_changes_and_not_when_a_figure_does(
+    tmp_path: Path, old: str, new: str, stale: bool
+) -> None:
+    script = tmp_path / "script.py"
+    texts = []
+    for text in (SCRIPT, SCRIPT.replace(old, new, 1)):
+        script.write_text(text)
+        function = next(
+            c for c in compile(text, str(script), "exec").co_consts if getattr(c, "co_name", None) == "train"
+        )
+        texts.append(jobs.code(FunctionType(function, {})))
+    assert (texts[0] != texts[1]) == stale
 
 
 def _settings(seed: int, **more: Any) -> sv.Training:
