@@ -126,7 +126,7 @@ def choose(results: list[dict[str, Any]]) -> dict[str, float]:
 
 
 def table(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Mean (and range of used units) over seeds, a row for each model and size."""
+    """Means over seeds, the scores' deviations, and all used units: a row for each model and size."""
     rows = []
     for model in dict.fromkeys(r["model"] for r in results):
         for units in SIZES:
@@ -139,6 +139,7 @@ def table(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
                 row["best_match_by_source"] = np.mean([f["best_match_by_source"] for f in found], 0).round(3).tolist()
                 for k in (*SCORES, "contrast", "nonzeros", "score"):
                     row[k] = float(np.mean([f[k] for f in found]))
+                row["deviations"] = {k: float(np.std([f[k] for f in found], ddof=1)) for k in SCORES}
                 rows.append(row)
     return rows
 
@@ -149,7 +150,8 @@ def verdict(rows: list[dict[str, Any]]) -> dict[str, Any]:
     for model in SPARSE:
         own = [r for r in rows if r["model"] == model]
         used = [u for r in own for u in r["used"]]
-        out[model] = {"used 16 to 24 at every J": bool(used) and min(used) >= 16 and max(used) <= 24, "used": used}
+        out[model] = {"used 16 to 24 in every run": bool(used) and min(used) >= 16 and max(used) <= 24, "used": used}
+        out[model]["used in the mean"] = {r["units"]: round(float(np.mean(r["used"])), 1) for r in own}
         last = next((r for r in own if r["units"] == SIZES[-1]), None)
         if last:
             out[model]["falls from the best J to 120"] = {
