@@ -256,6 +256,8 @@ def _dataset(
         with suppress(ValueError, SyntaxError):  # a word stays a word
             chosen[name] = ast.literal_eval(text)
     found = _texts(data, column) if is_text_file(data, column, expected=texts) else load(data, **chosen)
+    if not found.X.shape[0]:
+        raise ValueError(f"{data} is empty: expected rows of numbers, or a text a line.")
     if split is Part.TEST and found.X_test is None:
         raise ValueError(f"{data} has no test part; leave --split out.")
     return found, Part.TRAIN if split is Part.TRAIN or found.X_test is None else Part.TEST

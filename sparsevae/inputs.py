@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, MappingView, Sequence, Set
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -25,6 +25,7 @@ from sparsevae.recurrent import Embedding
 from sparsevae.rows import Rows, Stats, place, stats
 from sparsevae.settings import Training
 from sparsevae.step import BLOCK
+from sparsevae.text import NAMED, text_columns
 from sparsevae.threads import threads
 
 if TYPE_CHECKING:
@@ -164,8 +165,7 @@ class Arrays(Input):
                 "network='gru' reads texts, and X holds none: use network='auto', 'dense' or 'conv', or pass a list "
                 "of str."
             )
-        if isinstance(X, (list, tuple)) and not X:
-            raise ValueError("X is empty: 0 samples. Pass rows of numbers, (n, features), or a list of texts.")
+        _check_rows(X)
         if isinstance(X, (str, Path)):
             from sparsevae.data import read_array
 
@@ -173,11 +173,7 @@ class Arrays(Input):
         if isinstance(X, Tensor):
             X = X.detach().cpu()
             X = (X.float() if X.dtype == torch.bfloat16 else X).numpy()
-        X = validate_data(
-            est, X, reset=reset, accept_sparse="csr", ensure_min_samples=2 if reset else 1, ensure_all_finite=False
-        )
-        if X.dtype.kind not in "biuf":
-            raise ValueError(f"X must hold numbers, got values of type {X.dtype}; convert them.")
+        X = _numbers(est, X, reset)
         values: Any = getattr(X, "data", X) if scipy.sparse.issparse(X) else X
         low, high = float(values.min(initial=0)), float(values.max(initial=0))
         _check_finite(type(est).__name__, low, high)
@@ -299,6 +295,34 @@ class Arrays(Input):
         found.scaling = affine if meta["scaling"] == "Affine" else scalings.UnitNorm(n)
         found.width, found.law = n, meta["likelihood"]
         return found
+
+
+def _check_rows(X: Any) -> None:
+    """Refuse what shows neither columns nor words, or has no order: it is no more texts than rows of numbers."""
+    shape = getattr(X, "shape", None)
+    if shape == (0,) or (isinstance(X, (list, tuple)) and not X):
+        found = "is empty: 0 samples"
+    elif shape is None and isinstance(X, (Mapping, Set, MappingView)):  # a DOK matrix is a dict that has rows
+        found = f"is a {type(X).__name__}, which has no rows"
+    else:
+        return
+    raise ValueError(f"X {found}. Pass rows of numbers, (n, features), or a list of texts.")
+
+
+def _numbers(est: Learner, X: Any, reset: bool) -> Any:
+    """X as scikit-learn checks it, if it holds numbers; of a DataFrame that does not, which columns are texts."""
+    least = 2 if reset else 1
+    try:
+        found = validate_data(
+            est, X, reset=reset, accept_sparse="csr", ensure_min_samples=least, ensure_all_finite=False
+        )
+        if found.dtype.kind not in "biuf":
+            raise ValueError(f"X must hold numbers, got values of type {found.dtype}; convert them.")
+    except ValueError as error:
+        if words := text_columns(X):
+            raise ValueError(f"X must hold numbers, and there are texts in {', '.join(words)}; {NAMED}.") from error
+        raise
+    return found
 
 
 def _stats(X: Any) -> Stats:

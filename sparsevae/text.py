@@ -21,11 +21,12 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["EOS", "PAD", "UNKNOWN", "Sentences", "Vocabulary", "choose_widths", "read_texts"]
+__all__ = ["EOS", "PAD", "UNKNOWN", "Sentences", "Vocabulary", "choose_widths", "read_texts", "text_columns"]
 
 PAD, EOS = 0, 1  # fills a row up after its end; ends a sentence, and is what a writer hears before its first word
 UNKNOWN = "_UNK"
 FILES = (".txt", ".csv", ".parquet")
+NAMED = "a model of texts is told their column with text=Text(column=...), or --text-column"
 LONGEST = 1000  # characters of one word; a longer run without white space is cut into words of this length
 
 
@@ -61,7 +62,7 @@ def read_texts(X: Any, *, column: str | None = None) -> list[str]:
     """
     if isinstance(X, os.PathLike) or (isinstance(X, str) and X.lower().endswith(FILES) and "\n" not in X):
         X = _read_file(Path(X), column)
-    elif hasattr(X, "columns") and hasattr(X, "iloc"):  # a DataFrame, of whichever library
+    elif is_table(X):
         X = X[_text_column(list(X.columns), column, lambda name: _holds_text(X[name]), "the table")]
     elif column is not None:
         raise ValueError(f"column={column!r} names a column of a table or a file; X is a {type(X).__name__}")
@@ -95,7 +96,7 @@ def _as_text(item: Any, row: int) -> str:
         except UnicodeEncodeError:
             return re.sub("[\ud800-\udfff]", "\ufffd", item)
         return str(item)
-    if item is None or type(item).__name__ in ("NAType", "NaTType") or item != item:
+    if _is_missing(item):
         raise TypeError(f"text {row} is missing ({item}): drop that row, or put '' there")
     if isinstance(item, (Sequence, np.ndarray, set, frozenset)):
         hint = "join its words, ' '.join(words), and use tokenizer='space'"
@@ -103,10 +104,27 @@ def _as_text(item: Any, row: int) -> str:
     raise TypeError(f"text {row} is a {type(item).__name__} ({str(item)[:30]}), not a str")
 
 
+def _is_missing(item: Any) -> bool:
+    """Whether it is None, or what else stands for nothing in a table."""
+    nan = isinstance(item, (float, np.floating)) and item != item
+    return item is None or nan or type(item).__name__ in ("NAType", "NaTType")
+
+
 def _holds_text(values: Any) -> bool:
     """Whether the first value that is there is a string."""
-    first = next((v for v in values if v is not None and v == v), None)
-    return isinstance(first, (str, bytes))
+    return isinstance(next((v for v in values if not _is_missing(v)), None), (str, bytes))
+
+
+def text_columns(table: Any) -> list[str]:
+    """The columns of text, by name, of a DataFrame; none of anything else."""
+    if not is_table(table):
+        return []
+    return [str(name) for j, name in enumerate(table.columns) if _holds_text(table.iloc[:, j])]
+
+
+def is_table(X: Any) -> bool:
+    """Whether X is a DataFrame, of whichever library."""
+    return hasattr(X, "columns") and hasattr(X, "iloc")
 
 
 def _text_column(names: list[str], column: str | None, is_text: Callable[[str], bool], where: str) -> str:

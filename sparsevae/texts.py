@@ -26,7 +26,7 @@ from sparsevae.parameters import check_choice, check_number, parameters
 from sparsevae.recurrent import Embedding, Projection, Writer, generate
 from sparsevae.rows import Ragged, Rows
 from sparsevae.settings import Training
-from sparsevae.text import FILES, TOKENIZERS, Vocabulary, choose_widths, read_texts
+from sparsevae.text import FILES, TOKENIZERS, Vocabulary, choose_widths, is_table, read_texts
 from sparsevae.tokens import TokenData, ends, spoken
 
 if TYPE_CHECKING:
@@ -98,19 +98,21 @@ def holds_texts(X: Any, column: str | None) -> bool:
     """Whether X is texts rather than numbers: a 1-d sequence with a str or bytes in it, or where they are to be had.
 
     A DataFrame, .csv or .parquet holds texts when `column` says where, a .txt always. A str that names no file is
-    taken for one text, so that its error can say what to do.
+    taken for one text, a set or dict of texts for several, so that `read_texts` can say what to do.
     """
     if isinstance(X, (str, os.PathLike)):
         ending = Path(X).suffix.lower()
         return is_text_file(X, column) or ending.split() != [ending]
-    if _is_table(X):
+    if is_table(X):
         return column is not None
     if (shape := getattr(X, "shape", None)) is not None:
         kind = getattr(getattr(X, "dtype", None), "kind", "O")
         if isinstance(X, Tensor) or kind not in "OSUT" or not (len(shape) == 1 or tuple(shape[1:]) == (1,)):
             return False
         X = np.asarray(X, dtype=object).ravel()
-    elif not isinstance(X, (list, tuple, bytes)):
+    elif isinstance(X, Mapping):  # of texts alone: scikit-learn's Bunch has a description beside its numbers
+        return len(X) > 0 and all(isinstance(item, (str, bytes)) for item in X.values())
+    elif not isinstance(X, (list, tuple, set, frozenset, bytes)):
         return False
     return isinstance(X, bytes) or any(isinstance(item, (str, bytes)) for item in X)
 
@@ -123,12 +125,8 @@ def is_text_file(path: str | os.PathLike[str], column: str | None, *, expected: 
 
 def texts_of(X: Any, column: str | None) -> list[str]:
     """The texts of whatever `read_texts` reads; `column` is of a table, and means nothing to a list or a .txt."""
-    table = _is_table(X) or (isinstance(X, (str, os.PathLike)) and Path(X).suffix.lower() != ".txt")
+    table = is_table(X) or (isinstance(X, (str, os.PathLike)) and Path(X).suffix.lower() != ".txt")
     return read_texts(X, column=column if table else None)
-
-
-def _is_table(X: Any) -> bool:
-    return hasattr(X, "columns") and hasattr(X, "iloc")
 
 
 class Texts(Input):

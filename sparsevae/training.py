@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from sparsevae.checkpoint import RunFolder, State
 from sparsevae.draw import mix
-from sparsevae.families import CappedPosterior, CountsPosterior, SpikeSlabPosterior
+from sparsevae.families import SPARSE, CappedPosterior, CountsPosterior, SpikeSlabPosterior
 from sparsevae.history import History
 from sparsevae.model import LatentModel
 from sparsevae.objectives import Objective
@@ -28,6 +28,7 @@ from sparsevae.schedules import Linear, Schedule
 from sparsevae.settings import Training
 from sparsevae.step import BLOCK, Run, evaluating
 from sparsevae.threads import cuda_arithmetic, threads
+from sparsevae.tokens import TokenData
 
 __all__ = ["DivergenceError", "SparsityWarning", "Watch", "fit"]
 
@@ -260,24 +261,28 @@ def _roll_back(run: Run, good: State, term: str | None, progress: Progress) -> S
 
 
 def _warn_about_sparsity(history: History, model: LatentModel) -> None:
-    """Tell of codes that are empty, nearly collapsed or full, with remedies that this kind of model has."""
+    """Tell of codes that are empty, nearly collapsed or full, with remedies that this kind of model and data have."""
     if not history or model.labelled:
         return
     last, n = history[-1], model.prior.n_components
+    texts, cheaper = isinstance(model.likelihood, TokenData), "a smaller weight of the KL"
     if isinstance(model.posterior, (SpikeSlabPosterior, CountsPosterior, CappedPosterior)):
-        more, less = "a larger alpha", "a smaller alpha"
+        # who writes texts does without a code that is dear, however often its gates should be open
+        more, less = [cheaper, "a larger alpha"] if texts else ["a larger alpha"], "a smaller alpha"
     elif "capacity_gap" in last:
-        more, less = "a larger capacity", "a smaller capacity"
+        more, less = ["a larger capacity"], "a smaller capacity"
     else:
-        more, less = "a smaller weight of the KL", "a larger weight of the KL"
+        more, less = [cheaper], "a larger weight of the KL"
+    warm = not (texts and isinstance(model.posterior, SPARSE))  # gates that read texts shut when the KL is back
+    scaled = [] if texts else ["data with scale='auto'"]
     # a forgiving likelihood lets no code pay
     sharper = [f"a {name} well below the variance of the scaled data" for name in model.likelihood.describe()]
     if last["nonzeros"] == 0:
         found = "every code is zero: no unit is more likely on than off for any row"
-        remedies = ["kl_warmup=0.5", "more steps", more, *sharper]
+        remedies = [*["kl_warmup=0.5"] * warm, "more steps", *more, *sharper]
     elif last["active_units"] < 0.05 * n:
         found = f"only {last['active_units']:g} of {n} units differ between rows: the code has nearly collapsed"
-        remedies = ["kl_warmup=0.2", "more steps", more, *sharper, "data with scale='auto'"]
+        remedies = [*["kl_warmup=0.2"] * warm, "more steps", *more, *sharper, *scaled]
     elif last["active_units"] == n and last["nonzeros"] > 0.75 * n and model.posterior.density:
         # where a row has few units on, it is well that all rows together use each; without noise none is ever pruned
         found = f"all {n} units are active: the code may be too small to be sparse"

@@ -11,6 +11,7 @@ import pytest
 import scipy.sparse as sp
 import torch
 from sklearn.exceptions import NotFittedError
+from sklearn.utils import Bunch
 from torch import nn
 
 import sparsevae as sv
@@ -170,6 +171,13 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "strings": (np.array([["a", "b"], ["c", "d"]]), "not compatible with arrays of bytes/strings"),
     "words among objects": (np.array([["a", 1.0], ["b", 2.0]], dtype=object), "could not convert string to float"),
     "an empty list": ([], "X is empty: 0 samples"),
+    "an empty array": (np.array([]), "X is empty: 0 samples"),
+    "an empty array of objects": (np.array([], dtype=object), "X is empty: 0 samples"),
+    "an empty Series": (pd.Series([], dtype=float), "X is empty: 0 samples"),
+    "a dict of arrays": ({"X": X}, r"X is a dict, which has no rows\. Pass rows of numbers"),
+    "a Bunch": (Bunch(data=X, DESCR="numbers"), "X is a Bunch, which has no rows"),
+    "a set of numbers": ({1.0, 2.0}, "X is a set, which has no rows"),
+    "texts among the columns": (pd.DataFrame({0: X[:, 0], 1: "a cow"}), r"there are texts in 1; .*column=\.\.\."),
     "dates": (np.array([["2020-01-01"], ["2020-01-03"]], dtype="datetime64[D]"), r"must hold numbers.*datetime64"),
     "a missing file": ("nowhere/X.npy", "no such file"),
     "an unknown file": (__file__, "unknown file ending '.py'"),
@@ -192,9 +200,10 @@ def test_unusable_data_are_refused_before_training(name: str, cls: Any) -> None:
 @pytest.mark.parametrize("name", [n for n in REFUSED if n not in ("one row", "None among objects")])
 def test_unusable_data_are_refused_after_training(name: str) -> None:
     data, message = REFUSED[name]
+    message += "|features, but VSC|must hold numbers|0 feature"  # sample_like takes one dimension for one row
     est = make(training={"steps": 2}).fit(X)
     for method in ("transform", "score", "score_samples", "importance_bound", "evaluate", "partial_fit", "sample_like"):
-        with pytest.raises((ValueError, FileNotFoundError), match=f"{message}|features, but VSC|must hold numbers"):
+        with pytest.raises((ValueError, FileNotFoundError), match=message):
             getattr(est, method)(data)
     assert torch.is_grad_enabled()
     assert est.n_features_in_ == 6

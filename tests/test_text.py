@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sparsevae.text import EOS, PAD, UNKNOWN, Vocabulary, choose_widths, read_texts
+from sparsevae.text import EOS, PAD, UNKNOWN, Vocabulary, choose_widths, read_texts, text_columns
 
 TEXTS = ["the cat sat .", "", "the dog"]
 FREE = Vocabulary((UNKNOWN,))
@@ -52,6 +52,22 @@ def test_lists_generators_arrays_series_and_columns_give_the_same_texts():
         read_texts(table[["n"]])
     with pytest.raises(ValueError, match="no column 'txt': there are n, text"):
         read_texts(table, column="txt")
+
+
+def test_columns_of_text_are_those_whose_first_value_that_is_there_is_a_text():
+    pd = pytest.importorskip("pandas")
+    columns = {
+        "number": [1.0, 2.0],
+        "text": ["a", "b"],
+        "later": pd.Series([pd.NA, "a"], dtype="string"),
+        "nothing": [None, float("nan")],
+        "array": [np.zeros(2), np.zeros(2)],
+    }
+    table = pd.DataFrame(columns)
+    assert text_columns(table) == ["text", "later"]
+    assert text_columns(table.set_axis(["a"] * 5, axis=1)) == ["a", "a"]
+    assert text_columns(["a"]) == text_columns(np.array([["a"]])) == []
+    assert read_texts(table.drop(columns="later")) == ["a", "b"]
 
 
 @pytest.mark.parametrize("kind", [str, Path])
@@ -101,6 +117,7 @@ def test_tables_are_read_by_the_column_named_or_the_only_one_of_text(tmp_path):
         (["a", None], TypeError, "text 1 is missing"),
         (["a", float("nan")], TypeError, r"text 1 is missing \(nan\): drop that row, or put '' there"),
         ([["a", "b"]], TypeError, "text 0 is a list, not a str: join its words"),
+        ([np.array(["a", "b"])], TypeError, "text 0 is a ndarray, not a str: join its words"),
         ([b"ok", b"\xff"], ValueError, "byte 0 of text 1 is not UTF-8: decode it yourself"),
         ("missing.txt", FileNotFoundError, "no such file"),
         (Path("a.docx"), ValueError, r"expected a file that ends in \.txt, \.csv, \.parquet"),

@@ -148,10 +148,15 @@ NUMBERS: dict[str, Any] = {
     "strings in two columns": np.array([["a", "b"], ["c", "d"]]),
     "tensor": torch.zeros(3, 2),
     "CSR": sp.csr_matrix((3, 2)),
+    "DOK": sp.dok_array((3, 2)),
     "DataFrame": frame,
     "None": None,
     "a number": 3.0,
     "nothing": [],
+    "no objects": np.array([], dtype=object),
+    "a dict without values": {},
+    "a dict of arrays and words": {"data": np.zeros((3, 2)), "about": "numbers"},
+    "a set of numbers": {1, 2},
     "a .csv": "X.csv",
     "a .npy": Path("X.npy"),
     "another file": "X.py",
@@ -164,7 +169,8 @@ def test_numbers_stay_numbers(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "given", ["X.txt", Path("a/b.TXT"), "one text. And more", "word", b"bytes", ["a", 3], [None, "a"]]
+    "given",
+    ["X.txt", Path("a/b.TXT"), "one text. And more", "word", b"bytes", ["a", 3], [None, "a"], {"a", "b"}, {1: "a"}],
 )
 def test_texts_are_texts(given: Any) -> None:
     assert holds_texts(given, None)
@@ -796,6 +802,14 @@ def test_random_bytes_are_texts_or_refused_by_their_place(n: int, fitted: dict[s
     ("given", "message"),
     [
         ([], "X is empty: 0 samples"),
+        (np.array([], dtype=object), "X is empty: 0 samples.*or a list of texts"),
+        (np.array([], dtype=str), "X is empty: 0 samples.*or a list of texts"),
+        (pd.Series([], dtype=str), "X is empty: 0 samples.*or a list of texts"),
+        ({"a cow", "a hen"}, "expected texts in an order, got a set: pass a list of its texts"),
+        (frozenset({"a cow", "a hen"}), "expected texts in an order, got a frozenset"),
+        ({1: "a cow", 2: "a hen"}, "expected texts in an order, got a dict: pass a list of its texts"),
+        ({"texts": ["a cow", "a hen"]}, "X is a dict, which has no rows.*or a list of texts"),
+        ({1: "a cow"}.values(), "X is a dict_values, which has no rows.*or a list of texts"),
         (["", " "], "no word in 2 texts"),
         (["one text"], "Found 1 texts, while a minimum of 2 is required by VAE"),
         (["a cow", 3, "a hen"], r"text 1 is a int \(3\), not a str"),
@@ -1003,6 +1017,11 @@ def test_a_table_of_texts_is_taken_for_numbers_until_its_column_is_named(
     frame.to_csv(many, index=False)
     with pytest.raises(ValueError, match=r"no numeric column.*text=Text\(column=\.\.\.\), or --text-column"):
         make().fit(one)
+    for table in (pd.DataFrame({"said": X}), pd.DataFrame({"said": X}, dtype="category")):
+        with pytest.raises(ValueError, match=r"texts in said; .*text=Text\(column=\.\.\.\), or --text-column"):
+            make().fit(table)
+    with pytest.raises(ValueError, match=r"texts in note, said; .*text=Text\(column=\.\.\.\), or --text-column"):
+        make().fit(frame)
     assert cli.main(["fit", "VAE", "--data", one, "--out", str(tmp_path / "no")]) == 1
     assert "text=Text(column=...), or --text-column" in capsys.readouterr().err
     with pytest.warns(UserWarning, match=r"left out, not numbers: note .*said .*--text-column"):
@@ -1015,6 +1034,19 @@ def test_a_table_of_texts_is_taken_for_numbers_until_its_column_is_named(
     assert np.array_equal(np.load(tmp_path / "c.npz")["codes"], wanted)
     assert cli.main(["encode", str(tmp_path / "model"), "--data", many, "--out", str(tmp_path / "c.npz")]) == 1
     assert "has 2 columns of text, note, said" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("ending", [".txt", ".csv"])
+def test_the_command_line_refuses_an_empty_file_by_its_name(
+    ending: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    empty = tmp_path / f"empty{ending}"
+    empty.write_text("said\n" if ending == ".csv" else "")
+    make(text={"column": "said"}).fit(X).save(tmp_path / "model")
+    fit = ["fit", "HSVAE", "--text-column", "said", "--out", str(tmp_path / "new")]
+    for words in (fit, ["evaluate", str(tmp_path / "model")]):
+        assert cli.main([*words, "--data", str(empty)]) == 1
+        assert f"{empty} is empty: expected rows of numbers, or a text a line." in capsys.readouterr().err
 
 
 def test_terms_of_whole_batches_see_texts_of_all_lengths() -> None:

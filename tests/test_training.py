@@ -524,6 +524,33 @@ def test_warnings_come_with_a_remedy() -> None:
         make(alpha=1e-4, training={"steps": 200}).fit(X)
 
 
+STEPS, CHEAPER, ALPHA = "more steps", "a smaller weight of the KL", "a larger alpha"
+OF_TEXTS: list[tuple[Any, dict[str, float], list[str]]] = [
+    (sv.VSC, {"nonzeros": 0, "active_units": 0}, [STEPS, CHEAPER, ALPHA]),
+    (sv.VSC, {"nonzeros": 3, "active_units": 0}, [STEPS, CHEAPER, ALPHA]),
+    (sv.HSVAE, {"nonzeros": 0, "active_units": 0}, [STEPS, CHEAPER]),  # its alpha is of units that are off
+    (sv.HSVAE, {"nonzeros": 3, "active_units": 0}, [STEPS, CHEAPER]),
+    (sv.VAE, {"nonzeros": 6, "active_units": 0}, ["kl_warmup=0.2", STEPS, CHEAPER]),
+    (
+        sv.CapacityVAE,
+        {"nonzeros": 6, "active_units": 0, "capacity_gap": 0},
+        ["kl_warmup=0.2", STEPS, "a larger capacity"],
+    ),
+]
+
+
+@pytest.mark.filterwarnings("ignore::sparsevae.training.SparsityWarning")
+@pytest.mark.parametrize(("cls", "row", "remedies"), OF_TEXTS)
+def test_a_collapse_on_texts_has_the_remedies_of_texts_and_no_scale(
+    cls: Any, row: dict[str, float], remedies: list[str]
+) -> None:
+    est = make(cls, training={"steps": 1}).fit(["a cow", "a hen and a cow", "grass"])
+    with pytest.warns(sv.SparsityWarning) as caught:
+        _warn_about_sparsity(History([row]), est.model_)
+    advice = f"{', '.join(remedies[:-1])} or {remedies[-1]}"
+    assert str(caught[0].message).endswith(f". Try {advice}.")
+
+
 def test_that_all_units_are_in_use_is_well_where_a_row_has_few_of_them_on() -> None:
     model = make(training={"steps": 1}).fit(X).model_
     row = {"step": 1, "active_units": 6.0}

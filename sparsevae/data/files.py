@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from ..text import NAMED
 from .dataset import Rows
 from .suggest import unknown
 
@@ -177,11 +178,9 @@ def _numeric(path: Path, table: Any) -> tuple[np.ndarray, tuple[str, ...]]:
     ]
     if not columns:
         there = ", ".join(left_out) or "none"
-        hint = "Texts are read with text=Text(column=...), or --text-column."
-        raise ValueError(f"{path}: no numeric column; there are: {there}. {hint}")
+        raise ValueError(f"{path}: no numeric column; there are: {there}; {NAMED}.")
     if left_out:
-        hint = "; a model of texts is told their column with text=Text(column=...), or --text-column"
-        warnings.warn(f"{path}: left out, not numbers: {', '.join(left_out)}{hint}", stacklevel=4)
+        warnings.warn(f"{path}: left out, not numbers: {', '.join(left_out)}; {NAMED}", stacklevel=4)
     X = np.empty((table.num_rows, len(columns)), dtype=np.result_type(*columns.values()))
     for place, column in enumerate(columns.values()):
         X[:, place] = column
