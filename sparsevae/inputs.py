@@ -25,7 +25,7 @@ from sparsevae.recurrent import Embedding
 from sparsevae.rows import Rows, Stats, place, stats
 from sparsevae.settings import Training
 from sparsevae.step import BLOCK
-from sparsevae.text import NAMED, text_columns
+from sparsevae.text import NAMED, is_table, text_columns
 from sparsevae.threads import threads
 
 if TYPE_CHECKING:
@@ -310,7 +310,7 @@ def _check_rows(X: Any) -> None:
 
 
 def _numbers(est: Learner, X: Any, reset: bool) -> Any:
-    """X as scikit-learn checks it, if it holds numbers; of a DataFrame that does not, which columns are texts."""
+    """X as scikit-learn checks it, if it holds numbers; of a DataFrame that does not, which columns are to blame."""
     least = 2 if reset else 1
     try:
         found = validate_data(
@@ -318,11 +318,23 @@ def _numbers(est: Learner, X: Any, reset: bool) -> Any:
         )
         if found.dtype.kind not in "biuf":
             raise ValueError(f"X must hold numbers, got values of type {found.dtype}; convert them.")
-    except ValueError as error:
+    except (ValueError, TypeError) as error:
         if words := text_columns(X):
             raise ValueError(f"X must hold numbers, and there are texts in {', '.join(words)}; {NAMED}.") from error
+        if strange := _no_numbers(X):
+            raise ValueError(
+                f"X must hold numbers, and {', '.join(strange)} hold none; convert or drop them."
+            ) from error
         raise
     return found
+
+
+def _no_numbers(X: Any) -> list[str]:
+    """The columns of a DataFrame that are not of numbers, with their types."""
+    if not is_table(X):
+        return []
+    kinds = [(name, X.dtypes.iloc[j]) for j, name in enumerate(X.columns)]
+    return [f"{name} ({kind})" for name, kind in kinds if getattr(kind, "kind", "O") not in "biuf"]
 
 
 def _stats(X: Any) -> Stats:

@@ -178,6 +178,10 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "a Bunch": (Bunch(data=X, DESCR="numbers"), "X is a Bunch, which has no rows"),
     "a set of numbers": ({1.0, 2.0}, "X is a set, which has no rows"),
     "texts among the columns": (pd.DataFrame({0: X[:, 0], 1: "a cow"}), r"there are texts in 1; .*column=\.\.\."),
+    "dates among the columns": (
+        pd.DataFrame({0: X[:, 0], 1: pd.Timestamp("2020-01-01")}),
+        r"X must hold numbers, and 1 \(datetime64\[\w+\]\) hold none; convert or drop them",
+    ),
     "dates": (np.array([["2020-01-01"], ["2020-01-03"]], dtype="datetime64[D]"), r"must hold numbers.*datetime64"),
     "a missing file": ("nowhere/X.npy", "no such file"),
     "an unknown file": (__file__, "unknown file ending '.py'"),
