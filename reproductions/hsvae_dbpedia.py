@@ -159,10 +159,10 @@ def classify(est: Any, texts: Parts) -> dict[str, Any]:
     best: dict[str, Any] = {"accuracy": -math.inf}
 
     def watch(row: Mapping[str, Any]) -> None:
-        found = est.score(*texts["valid"]) if texts["valid"][1] is not None else math.inf
-        epochs.append({"step": row["step"], "accuracy": found if math.isfinite(found) else None})
-        if found > best["accuracy"] or not math.isfinite(found):
-            best.update(accuracy=found, epoch=len(epochs), weights=copy.deepcopy(est.model_.state_dict()))
+        accuracy = est.score(*texts["valid"]) if texts["valid"][1] is not None else None
+        epochs.append({"step": row["step"], "accuracy": accuracy})
+        if accuracy is None or accuracy > best["accuracy"]:
+            best.update(accuracy=accuracy, epoch=len(epochs), weights=copy.deepcopy(est.model_.state_dict()))
 
     def test() -> dict[str, float]:
         hoyer = metrics.code_hoyer(est.transform(texts["test"][0]))._asdict()

@@ -31,7 +31,7 @@ from typing import Any
 import numpy as np
 
 import sparsevae as sv
-from reproductions import jobs
+from reproductions import jobs, sentences
 from sparsevae import metrics, plots
 from sparsevae.by_class import classes
 from sparsevae.data import dbpedia, yelp
@@ -73,40 +73,21 @@ def train(
     seed: int,
     steps: int,
     units: int = 32,
-    hidden: int = 512,
-    embedding: int = 256,
+    hidden: int = sentences.STATES,
+    embedding: int = sentences.EMBEDDING,
     rows: int | None = None,
     device: str = "auto",
 ) -> dict[str, Any]:
     """One model, and what its codes of test texts say about classes."""
     X, y, X_test, y_test, names = _texts(data, rows)
     alpha, beta = (float(v) for v in prior.split(","))
-    training = sv.Training(
-        steps=steps,
-        batch_size=BATCH[data],
-        learning_rate=8e-4,
-        decay="constant",
-        seed=seed,
-        device=device,
-        bf16=True,
-        compile=False,
-        verbose=0,
-    )
-    est = sv.HSVAE(
-        units,
-        alpha=alpha,
-        beta=beta,
-        spike_scale=0.05,
-        kl_z=0.01,
-        kl_gamma=0.01,
-        hidden=(hidden,),
-        text=_reading(data, embedding),
-        training=training,
-    ).fit(X)
+    training = sentences.training(steps, BATCH[data], seed, device)
+    text, own = _reading(data, embedding), sentences.GATES
+    est = sv.HSVAE(units, alpha=alpha, beta=beta, hidden=(hidden,), text=text, training=training, **own).fit(X)
     report = est.evaluate(X_test)
     found = classes(est, X, y, X_test=X_test, y_test=y_test, seed=seed)
     kl, words = equal_words(est.input_.vocabulary, X, y)
-    said = {"said": sentences(est, X_test)} if data == "dbpedia" else {}
+    said = {"said": told(est, X_test)} if data == "dbpedia" else {}
     return {
         **said,
         **found.to_dict(),
@@ -118,14 +99,14 @@ def train(
     }
 
 
-def sentences(est: sv.HSVAE, X: Any) -> dict[str, Any]:
+def told(est: sv.HSVAE, X: Any) -> dict[str, Any]:
     """Five texts at random, told again from their codes in three ways; five from the prior; ten words a unit."""
     texts = [X[i] for i in np.random.default_rng(0).choice(len(X), 5, replace=False)]
     ways = {"greedy": {"how": "greedy"}, "beam": {"how": "beam"}, "drawn": {"how": "sample", "seed": 0}}
     again = {name: est.reconstruct(texts, **how) for name, how in ways.items()}
     words = sv.top_words(est, X, poles=True)
     return {
-        "items": [{"text": text, **{name: told[i] for name, told in again.items()}} for i, text in enumerate(texts)],
+        "items": [{"text": text, **{name: each[i] for name, each in again.items()}} for i, text in enumerate(texts)],
         "prior": est.sample(5, noise=True),
         "words": words.to_dict(),
     }
@@ -220,8 +201,8 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--steps", type=int, default=4100)
     parser.add_argument("--units", type=int, default=32)
-    parser.add_argument("--hidden", type=int, default=512)
-    parser.add_argument("--embedding", type=int, default=256)
+    parser.add_argument("--hidden", type=int, default=sentences.STATES)
+    parser.add_argument("--embedding", type=int, default=sentences.EMBEDDING)
     parser.add_argument("--rows", type=int, default=None, help="at most so many texts of each part, to try it out")
     args = parser.parse_args()
     settings = {k: getattr(args, k) for k in ("steps", "units", "hidden", "embedding", "rows")}
