@@ -273,16 +273,17 @@ def _warn_about_sparsity(history: History, model: LatentModel) -> None:
         more, less = ["a larger capacity"], "a smaller capacity"
     else:
         more, less = [cheaper], "a larger weight of the KL"
-    warm = not (texts and isinstance(model.posterior, SPARSE))  # gates that read texts shut when the KL is back
+    shuts = texts and isinstance(model.posterior, SPARSE)  # gates that read texts shut when the KL is back
+    later, much_later = ([] if shuts else [f"kl_warmup={share}"] for share in (0.2, 0.5))
     scaled = [] if texts else ["data with scale='auto'"]
     # a forgiving likelihood lets no code pay
     sharper = [f"a {name} well below the variance of the scaled data" for name in model.likelihood.describe()]
     if last["nonzeros"] == 0:
         found = "every code is zero: no unit is more likely on than off for any row"
-        remedies = [*["kl_warmup=0.5"] * warm, "more steps", *more, *sharper]
+        remedies = [*much_later, "more steps", *more, *sharper]
     elif last["active_units"] < 0.05 * n:
         found = f"only {last['active_units']:g} of {n} units differ between rows: the code has nearly collapsed"
-        remedies = [*["kl_warmup=0.2"] * warm, "more steps", *more, *sharper, *scaled]
+        remedies = [*later, "more steps", *more, *sharper, *scaled]
     elif last["active_units"] == n and last["nonzeros"] > 0.75 * n and model.posterior.density:
         # where a row has few units on, it is well that all rows together use each; without noise none is ever pruned
         found = f"all {n} units are active: the code may be too small to be sparse"
