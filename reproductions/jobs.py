@@ -38,7 +38,10 @@ def _defined(node: ast.stmt) -> list[str]:
         return [node.name]
     if isinstance(node, (ast.Import, ast.ImportFrom)):
         return [(alias.asname or alias.name).split(".")[0] for alias in node.names]
-    return [n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)]
+    if isinstance(node, (ast.Assign, ast.AnnAssign, ast.AugAssign)):  # its targets, not the names of a comprehension
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+        return [n.id for target in targets for n in ast.walk(target) if isinstance(n, ast.Name)]
+    return []
 
 
 def _docstring(node: ast.AST) -> ast.stmt | None:
@@ -53,13 +56,14 @@ def code(function: Callable[..., Any]) -> str:
     """
     text = Path(function.__code__.co_filename).read_text()
     body, lines = ast.parse(text).body, text.splitlines()
-    owner = {name: node for node in body for name in _defined(node)}
-    used, todo = set[ast.stmt](), [function.__name__]
+    used, seen, todo = set[ast.stmt](), set[str](), [function.__name__]
     while todo:
-        node = owner.get(todo.pop())
-        if node is not None and node not in used:
-            used.add(node)
-            todo += [n.id for n in ast.walk(node) if isinstance(n, ast.Name)]
+        name = todo.pop()
+        if name not in seen:
+            seen.add(name)
+            for node in (node for node in body if name in _defined(node)):
+                used.add(node)
+                todo += [n.id for n in ast.walk(node) if isinstance(n, ast.Name)]
 
     def numbers(node: ast.stmt) -> set[int]:
         first = min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", ()))])

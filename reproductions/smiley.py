@@ -9,9 +9,10 @@ of the largest |corr| less the mean of the others). The sparse models had more a
 alpha (.03, .05, .1), the ramp of the KL (.1 to .6 of the run) and the clipping of gradients were found on seeds 0 to 5,
 and what is reported comes from seeds that had no part in that. PseudoVSC is judged on its second try, on seeds 12 to
 17: on seeds 6 to 11, with gradients of norms 40 to 100 cut to 10 and a ramp of .6, one run of 18 used 15 units and MIG
-fell by 15.6 % from its best J to 120. Seeds differ in weights and noise; three at a time share their batches. The scores are of the other half of the 20,000 test images. No number is published; our prototype found
-20, 21 and 20 used units for VSC, purity .91, .88, .90, and a plain VAE no worse on purity. The sources themselves,
-taken for a code, are the ceiling.
+fell by 15.6 % from its best J to 120. Seeds differ in weights and noise; three at a time share their batches. The
+scores are of the other half of the 20,000 test images. No number is published; our prototype found 20, 21 and 20 used
+units for VSC, purity .91, .88, .90, and a plain VAE no worse on purity. The sources themselves, taken for a code, are
+the ceiling.
 
 A unit is used when the standard deviation of its code over the test images exceeds .05.
 """

@@ -43,6 +43,8 @@ def test_a_finished_job_is_not_run_again(tmp_path: Path) -> None:
 SCRIPT = '''"""Words."""
 import math
 RATE, SHADE = 0.5, "red"
+RATE *= 2
+SIZES = [n for n in (1, 2)]
 
 @str
 def train(n):
@@ -61,9 +63,11 @@ def figure(n):
     ("old", "new", "stale"),
     [
         ("RATE, SHADE = 0.5", "RATE, SHADE = 0.6", True),
+        ("RATE *= 2", "RATE *= 3", True),
         ("return RATE * n", "return RATE + n", True),
         ("@str", "@repr", True),
         ("scaled(n)\n\n", "scaled(n + 1)\n\n", True),
+        ("(1, 2)", "(1, 3)", False),
         ("Words", "Other words", False),
         ("More words", "Fewer\n    words", False),
         ("return math.pi", "return math.e", False),
