@@ -8,7 +8,8 @@ h_t made from z and the words before position t,
 is a log-probability, and the probabilities of all sentences of any length sum to one.
 
 (batch x time x vocabulary) logits would be the largest tensor of a sentence model by far: 2.5 GB for 512 sentences of
-61 positions and 20,000 words. They are made a chunk of positions at a time, forward and backward.
+61 positions and 20,000 words, and as much again for everything made of them. They are made a chunk of positions at a
+time, forward and backward, and wait in between only where they are small enough.
 """
 
 from __future__ import annotations
@@ -28,7 +29,10 @@ from sparsevae.text import EOS, PAD
 __all__ = ["CHUNK", "EOS", "PAD", "TokenData", "Tokens", "Written", "check_sentences", "ends", "spoken"]
 
 CHUNK = 4096
-"""Positions whose logits exist at once: 328 MB in float32 for 20,000 words, and one or two more tensors like them."""
+"""Positions that are worked on at once: 328 MB of logits in float32 for 20,000 words, and one or two more like them."""
+
+KEEP = 3 * 2**29
+"""Bytes of logits that may wait for the backward pass: the paper's batch fits in bfloat16 and does not in float32."""
 
 
 def spoken(tokens: Tensor) -> Tensor:
@@ -80,11 +84,11 @@ def _aligned(weight: Tensor, bias: Tensor, dtype: torch.dtype) -> tuple[Tensor, 
 
 
 class _TokenLogProb(torch.autograd.Function):
-    r"""log softmax(W h + b)_t of N positions, never with more than `chunk` x V logits in memory.
+    r"""log softmax(W h + b)_t of N positions, of which `chunk` are worked on at once.
 
-    The backward pass needs the logits again, and from them p = softmax(W h + b): where all positions fit into one chunk
-    they are kept, else they are made once more. With g the gradient of the result and e_t the token that was said, the
-    gradients are
+    The backward pass needs the logits again, and from them p = softmax(W h + b): where all of them take at most `KEEP`
+    bytes they are kept, else they are made once more. With g the gradient of the result and e_t the token that was
+    said, the gradients are
 
     .. math:: \partial h = g\,W^\top (e_t - p), \qquad
         (\partial W, \partial b) = \sum_n (e_t - p)_n\,(g_n h_n^\top, g_n)
@@ -102,11 +106,12 @@ class _TokenLogProb(torch.autograd.Function):
         ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor, tokens: Tensor, chunk: int, dtype: torch.dtype
     ) -> Tensor:
         W, b = _aligned(weight, bias, dtype)
-        wide, found = torch.promote_types(dtype, torch.float32), []
+        wide, found, kept = torch.promote_types(dtype, torch.float32), [], []
+        keep = len(tokens) * W.shape[0] * W.element_size() <= KEEP
         for h, t in zip(hidden.split(chunk), tokens.split(chunk), strict=True):
             logits = linear(h.to(dtype), W, b)  # (chunk, V)
             found.append(log_softmax(logits, -1, dtype=wide).gather(-1, t.unsqueeze(-1)).squeeze(-1))
-        kept = [logits] if len(found) == 1 else []
+            kept += [logits] if keep else []
         ctx.save_for_backward(hidden, weight, bias, tokens, *kept)
         ctx.chunk, ctx.dtype = chunk, dtype
         return torch.cat(found)
@@ -120,9 +125,9 @@ class _TokenLogProb(torch.autograd.Function):
         chunks = zip(*(a.split(ctx.chunk) for a in (hidden, tokens, grad)), strict=True)
         with torch.autocast(hidden.device.type, enabled=False):  # what the forward pass rounded, and nothing else
             W, b = _aligned(weight, bias, dtype)
-            for h, t, g in chunks:
+            for i, (h, t, g) in enumerate(chunks):
                 own, g = t.unsqueeze(-1), g.unsqueeze(-1)
-                p = softmax(kept[0] if kept else linear(h.to(dtype), W, b), -1)  # (chunk, V)
+                p = softmax(kept[i] if kept else linear(h.to(dtype), W, b), -1)  # (chunk, V)
                 wrong = p.scatter(-1, own, p.gather(-1, own) - 1)  # p - e_t
                 rows = pad(torch.cat([g * h, g.to(h.dtype)], -1), (0, _up(H + 1) - H - 1))
                 total = total - (wrong.mT @ rows.to(dtype)).to(total.dtype)
@@ -152,7 +157,7 @@ class Tokens(Distribution):
     weight, bias : Tensor (V, H), (V,)
         From a state to logits.
     chunk : int
-        Positions whose logits exist at once.
+        Positions that are worked on at once.
     """
 
     arg_constraints: ClassVar = {"hidden": constraints.independent(constraints.real, 2)}

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from sparsevae import tokens as sentences
 from sparsevae.model import Trace
 from sparsevae.networks import initialise
 from sparsevae.objectives import nll
@@ -196,7 +197,10 @@ class Largest(TorchDispatchMode):
         return out
 
 
-def test_at_most_a_chunk_of_logits_exists_forward_and_backward() -> None:
+def test_without_room_to_keep_them_at_most_a_chunk_of_logits_exists_forward_and_backward(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sentences, "KEEP", 0)
     B, T, V, H, chunk = 8, 16, 304, 4, 10  # a chunk of logits is larger than any state or weight, all are 13 times that
     hidden, weight, bias = (t.requires_grad_() for t in normals(0, (B, T, H), (V, H), (V,)))
     tokens = torch.full((B, T), 7)
@@ -214,14 +218,22 @@ def test_at_most_a_chunk_of_logits_exists_forward_and_backward() -> None:
     assert passes == {"chunks": (chunk * V, chunk * V), "plain": (B * T * V, B * T * V)}
 
 
-def test_logits_are_kept_for_the_backward_pass_where_one_chunk_holds_them_all_and_not_beyond() -> None:
+@pytest.mark.parametrize("chunk", [4, 100])
+def test_logits_wait_for_the_backward_pass_as_far_as_they_fit_and_gradients_are_the_same(
+    chunk: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     hidden, weight, bias = pieces()
-    for chunk, largest in ((SENTENCES.numel(), SENTENCES.numel() * -(-len(weight) // 8) * 8), (2, hidden.numel())):
+    logits = SENTENCES.numel() * -(-len(weight) // 8) * 8
+    gradients = []
+    for room, waits in ((logits * weight.element_size(), True), (logits * weight.element_size() - 1, False)):
+        monkeypatch.setattr(sentences, "KEEP", room)
         kept: list[int] = []
         with torch.autograd.graph.saved_tensors_hooks(lambda t, kept=kept: kept.append(t.numel()) or t, lambda t: t):
-            Tokens(hidden, weight, bias, chunk).log_prob(SENTENCES)
-        assert max(kept) == largest
-    assert hidden.numel() < SENTENCES.numel() * len(weight)
+            log_p = Tokens(hidden, weight, bias, chunk).log_prob(SENTENCES)
+        assert (sum(kept) - hidden.numel() - weight.numel() - bias.numel() >= logits) == waits
+        gradients.append(torch.autograd.grad(log_p.sum(), (hidden, weight, bias)))
+    for one, other in zip(*gradients, strict=True):
+        assert torch.equal(one, other)
 
 
 # -- rounding --------------------------------------------------------------------------------------------------------
