@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import functools
 import hashlib
 import json
 import time
@@ -41,7 +42,7 @@ def _defined(node: ast.stmt) -> list[str]:
     if isinstance(node, (ast.Assign, ast.AnnAssign, ast.AugAssign)):  # its targets, not the names of a comprehension
         targets = node.targets if isinstance(node, ast.Assign) else [node.target]
         return [n.id for target in targets for n in ast.walk(target) if isinstance(n, ast.Name)]
-    return []
+    return [name for part in ast.iter_child_nodes(node) if isinstance(part, ast.stmt) for name in _defined(part)]
 
 
 def _docstring(node: ast.AST) -> ast.stmt | None:
@@ -50,13 +51,20 @@ def _docstring(node: ast.AST) -> ast.stmt | None:
 
 
 def code(function: Callable[..., Any]) -> str:
-    """The lines of a function and of all that it uses of its script, without docstrings: what its result depends on.
+    """The lines of a function and of all that it uses of the reproductions: what its result depends on.
 
-    Tables, figures and words that come after may change without a run going stale.
+    Tables, figures and docstrings may change without a run going stale. The library's own code is not in it: a result
+    names the `library` that made it.
     """
-    text = Path(function.__code__.co_filename).read_text()
+    return _lines(Path(function.__code__.co_filename), [function.__name__])
+
+
+def _lines(script: Path, names: list[str] | None = None) -> str:
+    """What defines the names in a script, or all of it, without docstrings, and what that imports of its neighbours."""
+    text = script.read_text()
     body, lines = ast.parse(text).body, text.splitlines()
-    used, seen, todo = set[ast.stmt](), set[str](), [function.__name__]
+    used, seen = set[ast.stmt](), set[str]()
+    todo = [name for node in body for name in _defined(node)] if names is None else names[:]
     while todo:
         name = todo.pop()
         if name not in seen:
@@ -71,7 +79,22 @@ def code(function: Callable[..., Any]) -> str:
 
     kept = {n for node in used for n in numbers(node)}
     kept -= {n for node in used for part in ast.walk(node) if (doc := _docstring(part)) for n in numbers(doc)}
-    return "\n".join(lines[n - 1] for n in sorted(kept))
+    found = [lines[n - 1] for n in sorted(kept)]
+    for node in (node for node in body if node in used and isinstance(node, ast.ImportFrom)):
+        asked = [alias.name for alias in node.names if (alias.asname or alias.name) in seen]
+        package, _, module = (node.module or "").partition(".")
+        if package == __package__:
+            parts = [(module, asked)] if module else [(name, None) for name in asked]
+            found += [_lines(script.parent / f"{name}.py", own) for name, own in parts]
+    return "\n".join(found)
+
+
+@functools.cache
+def library() -> str:
+    """A digest of the library's source, to tell which results come from the same one."""
+    root = Path(sv.__file__).parent
+    texts = [f"{p.relative_to(root)}\n{p.read_text()}" for p in sorted(root.rglob("*.py"))]
+    return hashlib.sha256("\n".join(texts).encode()).hexdigest()[:12]
 
 
 def _path(folder: Path, function: Callable[..., Any], job: Job) -> Path:
@@ -102,7 +125,7 @@ def run(
         if not path.exists():
             began = time.perf_counter()
             result = {**job, **function(**job, device=device)}
-            result |= {"device": _name(device), "torch": torch.__version__}
+            result |= {"device": _name(device), "torch": torch.__version__, "library": library()}
             result |= {"seconds": round(time.perf_counter() - began, 1)}
             part = path.with_suffix(".part")
             part.write_text(json.dumps(result))
@@ -115,4 +138,5 @@ def run(
 def run_stack(function: Callable[..., dict[str, Any]], job: Job, folder: Path, *, device: str) -> list[dict[str, Any]]:
     """The `runs` of one job that trains several models as one, each with the machine and the torch that made it."""
     (found,) = run(function, [job], folder, device=device)
-    return [{**r, "device": found["device"], "torch": found["torch"]} for r in found["runs"]]
+    made = {k: found[k] for k in ("device", "torch", "library") if k in found}
+    return [{**r, **made} for r in found["runs"]]

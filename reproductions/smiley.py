@@ -152,12 +152,14 @@ def verdict(rows: list[dict[str, Any]]) -> dict[str, Any]:
         own = [r for r in rows if r["model"] == model]
         used = [u for r in own for u in r["used"]]
         out[model] = {"used 16 to 24 in every run": bool(used) and min(used) >= 16 and max(used) <= 24, "used": used}
-        out[model]["used in the mean"] = {r["units"]: round(float(np.mean(r["used"])), 1) for r in own}
+        means = {r["units"]: round(float(np.mean(r["used"])), 1) for r in own}
+        out[model]["used in the mean"] = means
+        out[model]["used 16 to 24 in the mean at every J"] = bool(means) and all(16 <= u <= 24 for u in means.values())
         last = next((r for r in own if r["units"] == SIZES[-1]), None)
         if last:
-            out[model]["falls from the best J to 120"] = {
-                k: round(1 - last[k] / max(r[k] for r in own), 3) for k in SCORES
-            }
+            falls = {k: round(1 - last[k] / max(r[k] for r in own), 3) for k in SCORES}
+            out[model]["falls from the best J to 120"] = falls
+            out[model]["scores fall by at most 10 %"] = max(falls.values()) <= 0.1
     best_dense = {k: max((r[k] for r in rows if r["model"] not in SPARSE), default=None) for k in SCORES}
     best_sparse = {k: max((r[k] for r in rows if r["model"] in SPARSE), default=None) for k in SCORES}
     out["best of the sparse and of the dense models"] = {k: [best_sparse[k], best_dense[k]] for k in SCORES}

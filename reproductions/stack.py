@@ -101,8 +101,9 @@ def _check_alike(members: Sequence[Any]) -> None:
 
 
 def fit_together(members: Sequence[Any], X: Any) -> None:
-    """Fit estimators of one class and one shape on X; each is as if fitted alone, in the first one's order of rows.
+    """Fit estimators of one class and one shape on X, each from its own weights, in the first one's order of rows.
 
+    Noise is drawn for all together, so a member ends elsewhere in another company, as it would with another seed.
     They may differ in seed, in `variance`, in `alpha` and in the weights of their terms (`beta`, `gamma`, `sparsity`);
     all else must be the same. `history_` holds means over the members.
     """

@@ -144,8 +144,8 @@ def main() -> None:
                     for c in (COOLING if "concrete" in gradient else COOLING[:1])
                 ]
                 few = {"steps": args.steps // SHORTER, "seeds": [0], "protocol": "jang", "search": True}
-                scores = [one(**base, **few, **t).get("hard_1", np.inf) for t in tries]
-                best = tries[int(np.argmin(scores))]
+                scores = [one(**base, **few, **t).get("hard_1") for t in tries]  # None where a run diverged
+                best = tries[int(np.nanargmin([np.nan if s is None else s for s in scores]))]
                 row["tries"] = [{**t, "hard_1": s} for t, s in zip(tries, scores, strict=True)]
                 row["jang"] = best | one(**base, steps=args.steps, seeds=args.seeds, protocol="jang", **best)
             if "own" in args.protocols:

@@ -66,6 +66,8 @@ class Audit:
     A unit is active when two of three definitions say so: `active_by_variance`, `active_by_kl`, `active_by_gain`. One
     alone misjudges: a gate that is shut for good has a KL and no use, and the luck of draws may give a dead unit a
     gain above its KL. `p_on` is no evidence: a spike-and-slab unit that idles at p_on = alpha is neither on nor dead.
+    Without noise (`mean_variance` 0 everywhere) a code has no scale, since a penalty shrinks it at no cost: there
+    variance and KL, which is then that penalty, are measured beside the largest unit's.
 
     Attributes
     ----------
@@ -108,17 +110,21 @@ class Audit:
     @property
     def active_by_variance(self) -> Array:
         """The mean of q(z_j|x) varies by more than .01."""
-        return np.asarray(self.var_mean > ACTIVE_VARIANCE)
+        return np.asarray(self.var_mean > ACTIVE_VARIANCE * self._scale(self.var_mean))
 
     @property
     def active_by_kl(self) -> Array:
         """The mean KL is above .01 nats."""
-        return np.asarray(self.kl > ACTIVE_KL)
+        return np.asarray(self.kl > ACTIVE_KL * self._scale(self.kl))
 
     @property
     def active_by_gain(self) -> Array:
         """The unit brings more than it costs."""
         return np.asarray(self.gain > self.kl)
+
+    def _scale(self, values: Array) -> float:
+        """What .01 is a share of: the prior's 1, or without noise the largest unit's value."""
+        return 1.0 if self.mean_variance.any() else float(values.max())
 
     @property
     def active(self) -> Array:
@@ -170,7 +176,9 @@ class Audit:
     @property
     def legend(self) -> str:
         """What goes below the table: its letters, and the sparsity of the whole code."""
-        letters = "active: two of v (var(mu) > .01), k (KL > .01), g (gain > KL); mu, s2: mean, variance of q(z|x)"
+        least = ".01" if self.mean_variance.any() else ".01 of the largest"
+        letters = f"active: two of v (var(mu) > {least}), k (KL > {least}), g (gain > KL); "
+        letters += "mu, s2: mean, variance of q(z|x)"
         hoyer = f"Hoyer {self.hoyer:.3f} (mean over rows), {self.aggregate_hoyer:.3f} (of the mean row)"
         return f"{letters}\n{hoyer}"
 
@@ -541,7 +549,8 @@ def measure(
         _finite("encode", "q(z|x) with a finite KL to the prior", cost)
         always = torch.ones_like(q.mean)
         gates = (q.p_on, q.mode != 0) if hasattr(q, "p_on") else (always, always)
-        rows = (q.mean, q.mean.square(), q.variance, cost, *gates)
+        means = q.mean.cpu().double()  # the square of a float32 far from 0 would hide how it varies
+        rows = (means, means.square(), q.variance, cost, *gates)
         sums = [a + b[:count].cpu().double().sum(0) for a, b in zip(sums, rows, strict=True)]
         codes.append(q.mode[:count].cpu())
         n += count

@@ -31,7 +31,7 @@ from sparsevae.learner import Learner
 from sparsevae.loading import below, revive
 from sparsevae.model import Site
 from sparsevae.objectives import kl, nll
-from sparsevae.parameters import check_number, encode, parameters
+from sparsevae.parameters import check_flag, check_number, encode, parameters
 from sparsevae.rows import place, to_csr
 from sparsevae.settings import Training
 from sparsevae.texts import Texts, held
@@ -342,6 +342,7 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Learner):
         With `second_stage` z comes from the model of the codes that `sparsevae.second_stage` fitted instead.
         """
         check_number("n", n, "an integer, 0 or above", lambda n: n >= 0, whole=True)
+        check_flag("second_stage", second_stage)
         draw = self._fresh(seed)
         if second_stage:
             if not hasattr(self, "second_stage_"):

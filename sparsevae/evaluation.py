@@ -18,7 +18,7 @@ from sparsevae.codes import code_sites, gated, means_of, on
 from sparsevae.draw import Draw, PerRow, mix, row_keys
 from sparsevae.model import Site
 from sparsevae.objectives import kl
-from sparsevae.step import ACTIVE_VARIANCE
+from sparsevae.step import active
 from sparsevae.texts import Texts
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def evaluate(est: SparseCoder, X: Any, caps: Sequence[int], n_samples: int) -> d
         "nonzeros_mode": mode / n_rows,
         "nonzeros_drawn": drawn / n_rows,
         "nonzeros_expected": expected / n_rows,
-        "active_units": int((torch.cat(means).var(0, correction=0) > ACTIVE_VARIANCE).sum()),
+        "active_units": int(active(torch.cat(means).var(0, correction=0), noisy=model.posterior.density).sum()),
         "n_components": width,
         "kl": sum(nats.values()),
         **(nats if len(nats) > 1 else {}),

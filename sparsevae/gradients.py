@@ -251,8 +251,9 @@ class _Normalised(Score):
     .. math:: \frac1{\max(1, s)} \left((l - \bar l)\, d\log q + d KL\right), \quad s^2 = \mathrm{Var}\, l
 
     over the rows of the batch, where l is what multiplies dlog q: the cost f, or what MuProp and DARN make of it. All
-    that reaches the logits is divided, so the encoder alone learns more slowly, and what it learns does not change. The
-    decoder, the prior and a slab's mean and width learn as before.
+    that reaches the logits is divided, so the encoder alone learns more slowly; where batches are large, what it learns
+    does not change (in small ones s goes with the rows' own costs, which turns the gradient a little). The decoder, the
+    prior and a slab's mean and width learn as before.
     """
 
     def heard(self, signal: Tensor, choice: Choice) -> Tensor:

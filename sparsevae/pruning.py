@@ -25,7 +25,7 @@ from sparsevae.distributions import unit_divergence
 from sparsevae.estimator import SparseCoder
 from sparsevae.families import DiscretePosterior, OneHotPosterior
 from sparsevae.networks import Linear
-from sparsevae.parameters import check_number, check_units
+from sparsevae.parameters import check_flag, check_number, check_units
 from sparsevae.recurrent import GRU, Writer
 from sparsevae.threads import inference
 
@@ -70,6 +70,7 @@ def prune(
     >>> prune(est, X).n_components < 8
     True
     """
+    check_flag("force", force)
     check_number("tolerance", tolerance, "a number, 0 or above", lambda t: t >= 0)
     check_coder("prune", est)
     check_decoder("prune", est)
@@ -85,6 +86,8 @@ def prune(
     _head(model.encoder, n, model.posterior.width(n))
     _first(model.decoder, n)
     chosen = None if units is None else np.unique(check_units(units, n))
+    if chosen is not None and len(chosen) == n:
+        raise ValueError(f"nothing would be left: all {n} units would go. Keep one at least.")
     found = audit(est, X, gain_rows=1 if force and units is not None else 2000)  # forced, nobody asks for gains
     least = min(_LEAST_ROWS, est.n_rows_ or _LEAST_ROWS)
     if found.rows < least and not force:

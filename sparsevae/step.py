@@ -38,6 +38,7 @@ __all__ = [
     "Order",
     "Plan",
     "Run",
+    "active",
     "clip_gradients",
     "knobs",
     "lasting",
@@ -134,6 +135,15 @@ def precision(device: torch.device, *, bf16: bool) -> AbstractContextManager[obj
     if bf16 and device.type == "cuda":
         return torch.autocast("cuda", torch.bfloat16, cache_enabled=False)
     return nullcontext()
+
+
+def active(spread: Tensor, *, noisy: bool) -> Tensor:
+    """Which units are active, from the variance over rows of the mean of q(z|x), (..., J): where it is above .01.
+
+    So Burda et al. (2016) have it, beside a prior of variance 1. Without noise a code has no scale, since a penalty
+    shrinks it at no cost to p(x|z): there it is .01 of the largest unit's variance.
+    """
+    return spread > ACTIVE_VARIANCE * (1.0 if noisy else spread.amax(-1, keepdim=True))
 
 
 def knobs(model: nn.Module, objective: Objective) -> dict[str, list[Tensor]]:
@@ -464,15 +474,16 @@ class Run:
     def activity(self, items: Tensor) -> dict[str, float]:
         """Active units and mean non-zeros a row of the code, on a few training rows.
 
-        A unit is active when the variance over rows of the mean of q(z|x) exceeds .01 (Burda et al., 2016): a unit
-        that idles at its prior is not, nor is one that is shut for good, though its KL may not be small.
+        A unit that idles at its prior is not `active`, nor is one that is shut for good, though its KL may not be
+        small.
         """
         with torch.no_grad(), evaluating(self.model):
             x = self.prepare(self.rows.take(items))
             q = self.model.encode(x)
-            counts = (q.mean.var(-2, correction=0) > ACTIVE_VARIANCE).sum(-1), (q.mode != 0).sum(-1)
-            active, nonzeros = torch.stack([c.float().mean() for c in counts]).tolist()
-            return {"active_units": active, "nonzeros": nonzeros}
+            used = active(q.mean.var(-2, correction=0), noisy=self.model.posterior.density)
+            counts = used.sum(-1), (q.mode != 0).sum(-1)
+            units, nonzeros = torch.stack([c.float().mean() for c in counts]).tolist()
+            return {"active_units": units, "nonzeros": nonzeros}
 
 
 @contextmanager

@@ -196,7 +196,7 @@ def made(active: int, n: int) -> Audit:
         gain_rows=1,
         mean=zero,
         var_mean=np.where(on, 1.0, 0.0),
-        mean_variance=zero,
+        mean_variance=zero + 0.5,
         kl=np.where(on, 1.0, 0.0),
         gain=np.where(on, 2.0, 0.0),
         p_on=zero + 1,
@@ -244,6 +244,33 @@ def test_two_of_three_definitions_make_a_unit_active(var_mean: float, kl: float,
     assert found.active_by_kl.tolist() == [kl > 0.01]
     assert found.active_by_gain.tolist() == [gain > kl]
     assert found.active.tolist() == [active]
+
+
+def test_without_noise_a_code_is_judged_beside_its_largest_unit(planted_rows: Any) -> None:
+    # The penalty shrinks a code without noise as far as it likes: what counts is how units compare.
+    one = {"mean_variance": np.zeros(3), "var_mean": np.array([1e-5, 2e-7, 0.9e-7]), "kl": np.array([5e-6, 1e-7, 1e-8])}
+    found = Audit(**{**vars(made(3, 3)), **one})
+    assert found.active_by_variance.tolist() == [True, True, False]
+    assert found.active_by_kl.tolist() == [True, True, False]
+    assert ".01 of the largest" in found.legend
+    settings = sv.Training(steps=1000, learning_rate=1e-2, verbose=0)
+    own = {"likelihood": "fixed-gaussian", "variance": 0.5, "hidden": (32,), "training": settings}
+    est = sv.VAE(8, noise=False, **own).fit(planted_rows)
+    units = audit(est, planted_rows)
+    assert (units.var_mean < 0.01).any()
+    assert units.n_active == est.evaluate(planted_rows)["active_units"] == est.history_[-1]["active_units"] == 8
+
+
+def test_units_far_from_zero_vary_as_they_would_near_it(planted_rows: Any) -> None:
+    x = torch.tensor(planted_rows, dtype=torch.float32)[:, :2]
+
+    def found(offset: float) -> np.ndarray[Any, Any]:
+        moved = audit(
+            encode=lambda x: (x + offset, torch.full_like(x, 0.1)), decode=lambda z: z - offset, X=x, gain_rows=10
+        )
+        return moved.var_mean
+
+    np.testing.assert_allclose(found(1e4), found(0.0), rtol=1e-2)
 
 
 def test_the_words_promise_no_more_than_the_numbers_say() -> None:

@@ -169,6 +169,8 @@ def test_an_active_unit_is_spared_unless_forced(X: Any) -> None:
     assert prune(est, X, units=[best], force=True).n_components == 13
     with pytest.raises(ValueError, match="nothing would be left"):
         prune(est, X, units=range(14), force=True)
+    with pytest.raises(ValueError, match="force must be True or False, got 'no'"):
+        prune(est, X, units=[best], force="no")
 
 
 @pytest.fixture(scope="module")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +16,7 @@ import torch
 from torch import Tensor
 
 import sparsevae as sv
-from reproductions import asperti, hsvae_dbpedia, jobs, pseudo_vsc, smiley
+from reproductions import asperti, hsvae_dbpedia, jobs, pseudo_vsc, smiley, table1
 from reproductions.stack import fit_together
 from sparsevae import step
 from sparsevae.draw import Tape
@@ -88,6 +89,48 @@ def test_a_result_is_stale_when_code_that_made_it_changes_and_not_when_a_figure_
     assert (texts[0] != texts[1]) == stale
 
 
+def test_a_result_is_stale_when_what_its_script_imports_of_another_changes(tmp_path: Path) -> None:
+    script, other = tmp_path / "script.py", tmp_path / "other.py"
+    text = "from reproductions.other import doubled\nimport math\n\ndef train(n):\n    return doubled(n)\n"
+    script.write_text(text)
+    function = next(c for c in compile(text, str(script), "exec").co_consts if getattr(c, "co_name", None) == "train")
+    rest = "if True:\n    RATE = 2\n\ndef doubled(n):\n    return RATE * n\n\ndef unused():\n    return 1\n"
+    found = []
+    for old, new in (("", ""), ("RATE = 2", "RATE = 3"), ("return 1", "return 2")):
+        other.write_text(rest.replace(old, new, 1))
+        found.append(jobs.code(FunctionType(function, {})))
+    assert found[0] != found[1]
+    assert found[0] == found[2]
+
+
+def test_a_result_names_the_library_that_made_it(tmp_path: Path) -> None:
+    (result,) = jobs.run(_square, [{"number": 2}], tmp_path)
+    assert result["library"] == jobs.library()
+
+
+def test_table_one_runs_from_the_search_of_rates_to_the_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    images = np.random.default_rng(0).integers(0, 256, (80, 784)).astype(np.uint8)
+    monkeypatch.setattr(sv.data, "load", lambda name: sv.data.Dataset(name, images[:60], X_test=images[60:]))
+    bound = sv.SparseCoder.importance_bound  # a thousand draws of a block of rows would take minutes
+    monkeypatch.setattr(sv.SparseCoder, "importance_bound", lambda self, X, n_samples: bound(self, X, n_samples=5))
+    monkeypatch.setattr(table1, "HELD_OUT", 20)
+    monkeypatch.setattr(table1, "RATES", (1e-5, 1e-3, 1e30))
+    options = ["--gradients", "normalised-muprop", "--steps", "20", "--own-steps", "2", "--seeds", "0", "1"]
+    monkeypatch.setattr("sys.argv", ["table1", *options, "--rows", "10", "--device", "cpu", "--out", str(tmp_path)])
+    table1.main()
+    found = json.loads((tmp_path / "table1.json").read_text(), parse_constant=pytest.fail)["table"]
+    assert [row["kind"] for row in found] == ["categorical", "bernoulli", "SDLGM, counts", "SDLGM, distinct"]
+    for row in found[:2]:
+        scores = {t["rate"]: t["hard_1"] for t in row["tries"]}
+        assert scores.pop(1e30) is None
+        assert row["jang"]["rate"] == min(scores, key=scores.__getitem__)
+        for bounds in (row["jang"], row["own"]):
+            assert np.mean(bounds["hard_1000"]) < np.mean(bounds["hard_1"])
+    assert "107.0" in capsys.readouterr().out
+
+
 def _settings(seed: int, **more: Any) -> sv.Training:
     return sv.Training(steps=40, batch_size=50, seed=seed, verbose=0, device="cpu", **more)
 
@@ -136,6 +179,7 @@ DISCRETE: dict[str, Any] = {
     "bits": lambda t: sv.DiscreteVAE(8, gradient="muprop", learned_prior=True, training=t),
     "one-hots": lambda t: sv.DiscreteVAE(8, categories=4, gradient="disarm", learned_prior=True, training=t),
     "slopes": lambda t: sv.DiscreteVAE(8, gradient="slope-annealed", training=t),
+    "normalised": lambda t: sv.DiscreteVAE(8, gradient="normalised-muprop", learned_prior=True, training=t),
 }
 
 

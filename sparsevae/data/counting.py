@@ -6,8 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from sparsevae.parameters import check_number
+
 from . import digits, mnist
-from .dataset import Dataset
+from .dataset import Dataset, check_rows
 
 ABOUT = (
     "Canvases of five columns, each blank or a random handwritten digit (of MNIST, or scikit-learn's of 8 x 8); the "
@@ -63,12 +65,9 @@ def make(
     >>> d.truth["counts"][1].tolist()
     [0, 0, 2, 0, 0, 0, 1, 0, 0, 0]
     """
-    if n < 1 or n_test < 0:
-        raise ValueError(f"n must be at least 1 and n_test at least 0, got {n} and {n_test}")
-    if columns < 1:
-        raise ValueError(f"columns must be at least 1, got {columns}")
-    if not 0 <= blank <= 1:
-        raise ValueError(f"blank must be a probability, from 0 to 1, got {blank}")
+    check_rows(n, n_test)
+    check_number("columns", columns, "an integer above 0", lambda k: k > 0, whole=True)
+    check_number("blank", blank, "a probability, from 0 to 1", lambda p: 0 <= p <= 1)
     if source not in SOURCES:
         raise ValueError(f"source must be one of {', '.join(SOURCES)}; got {source!r}")
     try:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
+from sparsevae.parameters import check_number
+
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
@@ -95,3 +97,9 @@ class Dataset:
         if self.truth:
             parts.append(f"truth={sorted(self.truth)}")
         return f"Dataset({', '.join(parts)})"
+
+
+def check_rows(n: int, n_test: int) -> None:
+    """Refuse numbers of rows that cannot be drawn."""
+    check_number("n", n, "an integer above 0", lambda k: k > 0, whole=True)
+    check_number("n_test", n_test, "an integer, 0 or above", lambda k: k >= 0, whole=True)

@@ -5,7 +5,6 @@ An attribute is on or off as a whole; an attribute that is on is drawn with its 
 So a row's sources are S * V: exact zeros for whatever is absent.
 """
 
-import math
 import os
 from collections.abc import Mapping
 from typing import TypeAlias
@@ -13,7 +12,9 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from .dataset import Dataset
+from sparsevae.parameters import check_number
+
+from .dataset import Dataset, check_rows
 from .fetch import ByHand
 from .suggest import unknown
 
@@ -113,10 +114,8 @@ def make(
     >>> bool((draw(d.truth["S"], d.truth["V"]) == d.X).all())  # a row is a function of its sources
     True
     """
-    if n < 1 or n_test < 0:
-        raise ValueError(f"n must be at least 1 and n_test at least 0, got {n} and {n_test}")
-    if not 0 <= value_std < math.inf:
-        raise ValueError(f"value_std must be a finite number, 0 or above; got {value_std}")
+    check_rows(n, n_test)
+    check_number("value_std", value_std, "a finite number, 0 or above", lambda v: v >= 0)
     p_on = np.array(_probabilities(p_attribute))
     sizes = [columns.stop - columns.start for columns in GROUPS.values()]
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from .dataset import Dataset
+from .dataset import Dataset, check_rows
 
 ABOUT = (
     "Binary images with one to three white square tiles at random places, after the synthetic set of "
@@ -53,8 +53,7 @@ def make(
     >>> d.X.shape, [int(c) for c in d.X.sum(1) // 16] == d.truth["count"].tolist()
     ((5, 784), True)
     """
-    if n < 1 or n_test < 0:
-        raise ValueError(f"n must be at least 1 and n_test at least 0, got {n} and {n_test}")
+    check_rows(n, n_test)
     if not 1 <= tile <= size:
         raise ValueError(f"tile must be between 1 and the image's size {size}, got {tile}")
     if not 0 <= min_tiles <= max_tiles or max_tiles < 1:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from sparsevae.parameters import check_number
+
 if TYPE_CHECKING:
     from scipy.sparse import csr_array, csr_matrix
 
@@ -90,8 +92,7 @@ def _is_missing(label: Any) -> bool:
 
 def amount(value: float, name: str) -> None:
     """Refuse a limit that nothing could be compared with."""
-    if not 0 <= value < np.inf:
-        raise ValueError(f"{name} must be a finite number, 0 or above; got {value}")
+    check_number(name, value, "a finite number, 0 or above", lambda v: v >= 0)
 
 
 def same_rows(**arrays: npt.NDArray[Any]) -> None:

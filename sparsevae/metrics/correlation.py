@@ -230,8 +230,12 @@ def _columns(which: slice | Sequence[int]) -> slice | Integers:
 
 def _checked(groups: Groups, n_sources: int) -> Groups:
     """Groups that exist: at least one, none empty, no column out of range or in two groups."""
+    if not isinstance(groups, Mapping):
+        raise TypeError(f"groups must be a dict of name -> columns, such as {{'hat': [0, 1]}}; got {groups!r}.")
     taken: list[int] = []
     for name, which in groups.items():
+        if not isinstance(which, slice) and np.asarray(which).dtype.kind not in "iu" and np.size(which):
+            raise TypeError(f"group {name!r} must be a slice or a list of column numbers; got {which!r}.")
         try:
             found = np.arange(n_sources)[_columns(which)]
         except IndexError as error:

@@ -23,6 +23,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from sparsevae.parameters import check_number
+
 from .arrays import Codes, Floats, matrix
 from .correlation import correlation_matrix
 from .factors import Discrete, binned, checked_factors, classes, entropy, information, mutual_information
@@ -152,6 +154,7 @@ def dci(
     if predictor not in PREDICTORS:
         raise ValueError(f"predictor must be one of {', '.join(map(repr, PREDICTORS))}; got {predictor!r}")
     Z, truth, named = checked_factors(Z, factors, discrete)
+    check_number("test_share", test_share, "a share between 0 and 1", lambda share: 0 < share < 1)
     n_test = round(test_share * len(Z))
     if not 2 <= n_test <= len(Z) - 2:
         raise ValueError(

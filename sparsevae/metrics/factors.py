@@ -13,7 +13,9 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from .arrays import Codes, Floats, Integers, Mask, matrix, same_rows
+from sparsevae.parameters import check_number
+
+from .arrays import Codes, Floats, Integers, Mask, matrix, near_one, same_rows
 
 __all__ = ["mutual_information"]
 
@@ -73,8 +75,8 @@ def information(cells: Integers, levels: Integers) -> Floats:
 
 def binned(columns: Floats, n_bins: int) -> Integers:
     """The number of the bin of equal width, between a column's least and largest value; 0 if it is constant."""
-    if n_bins < 2:
-        raise ValueError(f"n_bins must be at least 2; got {n_bins}")
+    check_number("n_bins", n_bins, "an integer, 2 or above", lambda n: n >= 2, whole=True)
+    columns, _ = near_one(columns)
     low, high = columns.min(0), columns.max(0)
     position = (columns - low) / np.where(high > low, high - low, 1.0)
     cells: Integers = np.minimum(position * n_bins, n_bins - 1).astype(np.intp)

@@ -23,6 +23,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from sparsevae.parameters import check_number
+
 from .arrays import Codes, Floats, Mask, amount, floats, labels, matrix, spread
 
 __all__ = [
@@ -186,8 +188,7 @@ def _aggregate(Z: Floats, absolute: bool) -> float:
 
 def _common(Z: Floats, rare: float, threshold: float) -> Mask:
     """The units that are on more often than the rarest; see `rare` in :func:`class_hoyer`."""
-    if not 0 <= rare < 1:
-        raise ValueError(f"rare must be a share in [0, 1), or None; got {rare}")
+    check_number("rare", rare, "a share in [0, 1), or None", lambda share: 0 <= share < 1)
     amount(threshold, "threshold")
     on = (np.abs(Z) > threshold).mean(0)
     keep: Mask = on > np.sort(on)[min(math.ceil(rare * len(on)), len(on) - 1)]

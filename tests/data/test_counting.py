@@ -94,9 +94,10 @@ def test_without_test_canvases_there_are_none():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"n": 0}, "n must be at least 1"),
-        ({"n_test": -1}, "n_test at least 0"),
-        ({"columns": 0}, "columns must be at least 1, got 0"),
+        ({"n": 0}, "n must be an integer above 0, got 0"),
+        ({"n": 2.5}, "n must be an integer above 0, got 2.5"),
+        ({"n_test": -1}, "n_test must be an integer, 0 or above, got -1"),
+        ({"columns": 0}, "columns must be an integer above 0, got 0"),
         ({"blank": 1.1}, "blank must be a probability, from 0 to 1, got 1.1"),
         ({"blank": float("nan")}, "blank must be a probability"),
     ],

@@ -83,7 +83,8 @@ def test_train_and_test_are_different_streams():
         ({"tile": 29}, "tile must be between 1 and the image's size 28, got 29"),
         ({"min_tiles": 3, "max_tiles": 2}, "got 3 and 2"),
         ({"size": 8, "max_tiles": 5}, "only 4 tiles of 4 x 4 fit side by side into 8 x 8, got max_tiles=5"),
-        ({"n": 0}, "n must be at least 1"),
+        ({"n": 0}, "n must be an integer above 0, got 0"),
+        ({"n": 2.5}, "n must be an integer above 0, got 2.5"),
         ({"n": 50, "size": 19, "tile": 3, "min_tiles": 30, "max_tiles": 30}, "too crowded"),
     ],
 )

@@ -208,9 +208,10 @@ def test_presence_accepts_sparse_codes():
         (lambda: block_purity(C, GROUPS, used=[1, 2, 0]), "mask of 3 booleans"),
         (lambda: contrast(C, used=np.array([True])), "mask of 3 booleans"),
         (lambda: contrast([[0.5]]), "at least two sources"),
-        (lambda: used_units(C, -1), "threshold must be a finite number, 0 or above; got -1"),
-        (lambda: used_units(C, np.nan), "threshold must be a finite number, 0 or above; got nan"),
-        (lambda: units_per_group(C, GROUPS, floor=np.nan), "floor must be a finite number, 0 or above; got nan"),
+        (lambda: used_units(C, None), "threshold must be a finite number, 0 or above, got None"),
+        (lambda: used_units(C, -1), "threshold must be a finite number, 0 or above, got -1"),
+        (lambda: used_units(C, np.nan), "threshold must be a finite number, 0 or above, got nan"),
+        (lambda: units_per_group(C, GROUPS, floor=np.nan), "floor must be a finite number, 0 or above, got nan"),
         (lambda: presence_accuracy(C, C), "zeros and ones"),
         (lambda: presence_accuracy(C, [[1], [1], [0]]), "it is absent in 1"),
         (lambda: presence_accuracy(C, [[1], [0]]), "Z has 3, present has 2"),
@@ -221,3 +222,9 @@ def test_presence_accepts_sparse_codes():
 def test_bad_input_is_named(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+@pytest.mark.parametrize(("groups", "says"), [([0, 1], "groups must be a dict"), ({"hat": [0.5]}, "column numbers")])
+def test_groups_are_named_columns(groups, says):
+    with pytest.raises(TypeError, match=says):
+        block_purity(C, groups)

@@ -209,13 +209,15 @@ def test_dci_is_made_of_its_importances_and_of_its_seed():
     [
         (lambda: mig(GRID, GRID[1:]), "Z has 64, factors has 63"),
         (lambda: mig(GRID, np.hstack([GRID, np.ones((64, 1))])), r"constant columns: \[3\]"),
-        (lambda: mig(GRID, GRID, n_bins=1), "n_bins must be at least 2"),
+        (lambda: mig(GRID, GRID, n_bins=1), "n_bins must be an integer, 2 or above, got 1"),
+        (lambda: mig(GRID, GRID, n_bins=2.5), "n_bins must be an integer, 2 or above, got 2.5"),
         (lambda: mig(GRID * np.nan, GRID), "Z must hold finite"),
         (lambda: mig(GRID, GRID[:, 0]), r"factors must have two dimensions.*\(64,\)"),
         (lambda: mig(GRID, GRID, discrete=[True]), "3 booleans, one a factor"),
         (lambda: modularity(GRID, GRID[:, :1]), "at least two factors"),
         (lambda: dci(GRID, GRID, predictor="tree"), "one of 'forest', 'boosting', 'lasso'; got 'tree'"),
-        (lambda: dci(GRID, GRID, test_share=1.0), "at least two rows to test on"),
+        (lambda: dci(GRID, GRID, test_share=1 - 1e-6), "at least two rows to test on"),
+        (lambda: dci(GRID, GRID, test_share="a"), "test_share must be a share between 0 and 1, got 'a'"),
         (lambda: dci(GRID, np.eye(64, dtype=int)[:, :2]), "factor 0 has one value only"),
         (lambda: dci_completeness([[1.0, -1.0]]), "none below zero"),
     ],
@@ -223,3 +225,8 @@ def test_dci_is_made_of_its_importances_and_of_its_seed():
 def test_bad_input_is_named(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_numbers_near_the_largest_are_cut_into_bins_like_others():
+    assert mig(GRID * 2.0**1020, GRID) == mig(GRID, GRID)
+    assert mig((GRID - GRID.mean(0)) * 1e307, GRID) == pytest.approx(mig(GRID, GRID))
