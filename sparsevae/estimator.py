@@ -31,7 +31,7 @@ from sparsevae.learner import Learner
 from sparsevae.loading import below, revive
 from sparsevae.model import Site
 from sparsevae.objectives import kl, nll
-from sparsevae.parameters import check_flag, check_number, encode, parameters
+from sparsevae.parameters import check_caps, check_flag, check_number, encode, parameters
 from sparsevae.rows import place, to_csr
 from sparsevae.settings import Training
 from sparsevae.texts import Texts, held
@@ -301,8 +301,7 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Learner):
         of a text given a draw of its code (the score's draws), and `nll_code`, given the code that `transform`
         returns; and two perplexities per word, by the score and by `nll`.
         """
-        for cap in caps:
-            check_number("a cap", cap, "an integer above 0", lambda k: k > 0, whole=True)
+        check_caps(caps)
         return evaluation.evaluate(self, self._read(X, reset=False), caps, n_samples)
 
     def relaxed_objective(self, X: Any) -> Array:

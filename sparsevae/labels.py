@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,8 +28,13 @@ class Labels(NamedTuple):
 
 
 def plain(y: Any) -> tuple[Any, list[str] | None]:
-    """y as an array or sparse matrix, (n,) or (n, L), and the names of a DataFrame's columns."""
-    columns = [str(name) for name in y.columns] if hasattr(y, "columns") else None
+    """y as an array or sparse matrix, (n,) or (n, L), and the names of a DataFrame's columns.
+
+    Objects that are numbers become numbers.
+    """
+    given = getattr(y, "column_names", getattr(y, "columns", None))  # pyarrow's tables, other frames
+    columns = None if given is None else [str(name) for name in given]
+    _tell_apart(columns or (), "the columns of y", ": rename them, or give y.to_numpy() and label_names")
     if isinstance(y, Tensor):
         y = y.detach().cpu().numpy()
     if scipy.sparse.issparse(y):
@@ -36,12 +42,21 @@ def plain(y: Any) -> tuple[Any, list[str] | None]:
     if isinstance(y, (list, tuple)) and len({np.shape(row) for row in y if not isinstance(row, str)}) > 1:
         raise ValueError("y holds lists of different lengths: make them 0/1 with sklearn's MultiLabelBinarizer.")
     found = check_array(y, ensure_2d=False, dtype=None, ensure_min_samples=0, input_name="y")
-    if found.dtype == object and len({type(v) for v in found.ravel().tolist()}) > 1:
-        kinds = sorted({type(v).__name__ for v in found.ravel().tolist()})
-        raise ValueError(
-            f"y holds values of several types, {', '.join(kinds)}: give classes of one type, none missing."
-        )
-    return found, columns
+    return (_numbers(found) if found.dtype == object else found), columns
+
+
+def _numbers(objects: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Objects as numbers, if that is what they are; others as they come, all of one type."""
+    values = objects.ravel().tolist()
+    if held := {type(v).__name__ for v in values if isinstance(v, Collection) and not isinstance(v, (str, bytes))}:
+        kinds = " and ".join(sorted(held))
+        raise ValueError(f"y holds values of type {kinds}: make them 0/1 with sklearn's MultiLabelBinarizer.")
+    if (found := np.array(objects.tolist())).dtype.kind in "biuf":
+        return found
+    if len(types := {type(v) for v in values}) > 1:
+        kinds = ", ".join(sorted(t.__name__ for t in types))
+        raise ValueError(f"y holds values of several types, {kinds}: give classes of one type, none missing.")
+    return objects
 
 
 def check_names(names: Any, n: int) -> list[str]:
@@ -49,10 +64,15 @@ def check_names(names: Any, n: int) -> list[str]:
     found = [str(name) for name in (range(n) if names is None else names)]
     if len(found) != n:
         raise ValueError(f"label_names must name the {n} labels of y, got {len(found)} names.")
-    if len(set(found)) != n:
-        twice = next(name for i, name in enumerate(found) if name in found[:i])
-        raise ValueError(f"label_names must tell the labels apart; {twice!r} stands there twice.")
+    _tell_apart(found, "label_names")
     return found
+
+
+def _tell_apart(names: Sequence[str], what: str, advice: str = "") -> None:
+    """Refuse names of which two are equal."""
+    if len(set(names)) != len(names):
+        twice = next(name for i, name in enumerate(names) if name in names[:i])
+        raise ValueError(f"{what} must tell the labels apart; {twice!r} stands there twice{advice}.")
 
 
 def read_labels(y: Any, known: Labels | None, names: Any = None, classes: Any = None) -> tuple[Labels, Any]:

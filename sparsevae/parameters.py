@@ -21,6 +21,7 @@ from sparsevae import schedules
 
 __all__ = [
     "Parameter",
+    "check_caps",
     "check_choice",
     "check_course",
     "check_number",
@@ -106,6 +107,14 @@ def check_flag(name: str, value: Any) -> None:
     """Refuse what is neither True nor False."""
     if np.ndim(value) or value not in (True, False):
         raise ValueError(f"{name} must be True or False, got {value!r}.")
+
+
+def check_caps(caps: Any) -> None:
+    """Refuse what is no sequence of numbers of units."""
+    if not (isinstance(caps, Collection) and np.iterable(caps)):  # array(3) is a Collection too
+        raise ValueError(f"caps must be a sequence of integers, such as (1, 2, 5, 10), or (5,); got {caps!r}.")
+    for cap in caps:
+        check_number("a cap", cap, "an integer above 0", lambda c: c > 0, whole=True)
 
 
 def check_sizes(name: str, sizes: Any, *, empty: bool = False) -> None:

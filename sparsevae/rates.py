@@ -30,7 +30,7 @@ from sparsevae.history import History
 from sparsevae.metrics import linear_probe
 from sparsevae.metrics.arrays import labels, plain
 from sparsevae.packing import bits_per_row
-from sparsevae.parameters import check_number
+from sparsevae.parameters import check_caps, check_number
 from sparsevae.side_by_side import SideBySidePosterior
 
 if TYPE_CHECKING:
@@ -277,10 +277,10 @@ def _check(est: Any, caps: Sequence[int] | None, value_bits: int, seed: int) -> 
             "this model forgets the length of a row (scale='unit-norm'), so it has no error in X's units. Normalise "
             "the rows first and fit with scale='none'."
         )
-    if caps is not None and not len(caps):
-        raise ValueError("caps must hold at least one number of units, such as (1, 2, 5, 10); got none.")
-    for cap in () if caps is None else caps:
-        check_number("a cap", cap, "an integer above 0", lambda c: c > 0, whole=True)
+    if caps is not None:
+        check_caps(caps)
+        if not len(caps):
+            raise ValueError("caps must hold at least one number of units, such as (1, 2, 5, 10); got none.")
     legal = f"an integer from 1 to {MOST_VALUE_BITS}"
     check_number("value_bits", value_bits, legal, lambda b: 0 < b <= MOST_VALUE_BITS, whole=True)
     check_number("seed", seed, "an integer, 0 or above", lambda s: s >= 0, whole=True)

@@ -114,7 +114,8 @@ class CappedDraw(_Estimated):
 class Temperature(nn.Module):
     """A temperature: a number that a schedule may drive, or one learned by gradient, within bounds or without.
 
-    A learned one starts at 1 and is low (high/low)^sigmoid(r), or e^r without bounds.
+    A learned one starts at 1 and is low (high/low)^sigmoid(r), or e^r without bounds. So r starts where e^r is
+    -log(low) / log(high), or at 0.
     """
 
     def __init__(self, name: str, start: float | None, bounds: tuple[float, float] | None) -> None:
@@ -128,8 +129,7 @@ class Temperature(nn.Module):
             return
         place = 0.0  # of temperature 1
         if bounds is not None:
-            share = -math.log(bounds[0]) / math.log(bounds[1] / bounds[0])
-            place = math.log(share / (1 - share))
+            place = math.log(-math.log(bounds[0]) / math.log(bounds[1]))  # high/low itself may be beyond all floats
         self.raw = nn.Parameter(torch.tensor(place))
 
     def forward(self) -> Tensor:

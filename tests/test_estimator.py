@@ -792,6 +792,12 @@ def test_evaluation_reads_a_row_once_for_the_code_and_once_for_the_score(
     assert reads == [512, 512]
 
 
+@pytest.mark.parametrize(("caps", "says"), [(3, "a sequence of integers"), ([0], "a cap must be an integer above 0")])
+def test_caps_that_are_none_are_refused(caps: Any, says: str, fitted: Any) -> None:
+    with pytest.raises(ValueError, match=says):
+        fitted["vsc"][0].evaluate(table(5), caps=caps)
+
+
 def test_a_fit_can_be_watched_and_watching_changes_nothing() -> None:
     rows = sv.data.load("digits").X
     seen: list[tuple[int, float]] = []

@@ -16,6 +16,7 @@ from sparsevae.draw import Draw, Fresh
 from sparsevae.gradients import ESTIMATORS
 from sparsevae.packing import pack, unpack
 from sparsevae.parameters import documented
+from sparsevae.training_draws import Temperature
 
 pytestmark = pytest.mark.filterwarnings("ignore::sparsevae.training.SparsityWarning")
 DIGITS = sv.data.load("digits")
@@ -169,6 +170,12 @@ def test_a_learned_temperature_starts_at_one_and_is_stored() -> None:
     est = fitted(gradient="paper", tau="learned", tau_z=0.7, steps=1)
     assert est.temperatures_["tau"] == pytest.approx(1.0, abs=1e-2)
     assert est.temperatures_["tau_z"] == pytest.approx(0.7)
+
+
+@pytest.mark.parametrize("bounds", [(1e-200, 1e200), (5e-324, 1e308), (5e-324, 1 + 2e-16), (1 - 1e-16, 1e308)])
+def test_a_learned_temperature_starts_at_one_however_far_its_bounds_are(bounds: tuple[float, float]) -> None:
+    assert Temperature("tau", None, bounds)().item() == pytest.approx(1.0, abs=1e-4)
+    assert np.isfinite(fitted(gradient="paper", tau="learned", tau_bounds=bounds, steps=2).score(BITS))
 
 
 def test_a_schedule_drives_a_temperature_and_is_saved_with_the_model(tmp_path: Any) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow
 import pytest
 import scipy.sparse as sp
 import torch
@@ -435,7 +436,12 @@ BAD: dict[str, tuple[Any, str]] = {
     "too few": (Y[:10], "inconsistent numbers of samples"),
     "numbers": (SCORES, "must hold 0 and 1 alone"),
     "real numbers": (SCORES[:, 0], "Unknown label type"),
-    "sets": ([[0, 1], [2]] * 150, "MultiLabelBinarizer"),
+    "lists": ([[0, 1], [2]] * 150, "lists of different lengths: .*MultiLabelBinarizer"),
+    "sets": ([{0, 1}, {2}] * 150, "values of type set: .*MultiLabelBinarizer"),
+    "sets of two kinds": ([{0}, frozenset({2})] * 150, "values of type frozenset and set: .*MultiLabelBinarizer"),
+    "a column of lists": (pd.Series([[0, 1], [2, 3]] * 150), "values of type list: .*MultiLabelBinarizer"),
+    "classes of two types": (np.array([0, "a"] * 150, dtype=object), "several types, int, str: give classes of one"),
+    "one name for two": (pd.DataFrame(Y, columns=list("abca")), "columns of y must tell .* 'a' stands there twice: re"),
     "missing": (np.where(Y == 1, np.nan, Y), "Input y contains NaN"),
     "a cube": (np.zeros((300, 2, 2)), "dim 3"),
 }
@@ -498,6 +504,20 @@ def test_labels_may_come_as_lists_frames_tensors_booleans_and_floats(form: Any) 
     assert np.array_equal(make().fit(X, form(Y)).predict(X), make().fit(X, Y).predict(X))
 
 
+@pytest.mark.parametrize("kind", [int, float, bool])
+def test_objects_that_are_numbers_are_numbers(kind: Any) -> None:
+    for y in (Y, Y[:, 0]):
+        numbers = y.astype(kind)
+        one, other = make().fit(X, numbers), make().fit(X, numbers.astype(object))
+        assert np.array_equal(one.predict(X), other.predict(X))
+        assert one.classes_.dtype == other.classes_.dtype
+
+
+def test_a_frame_may_have_numbers_and_booleans_side_by_side() -> None:
+    frame = pd.DataFrame(Y).astype({0: bool, 2: float})
+    assert np.array_equal(make().fit(X, frame).predict(X), make().fit(X, Y).predict(X))
+
+
 @pytest.mark.parametrize("form", [sp.csr_matrix, lambda v: v.astype(np.float32)])
 def test_rows_may_be_sparse_or_single_precision(form: Any) -> None:
     rows = np.where(np.abs(X) > 1, X, 0)
@@ -514,6 +534,7 @@ def test_a_memory_map_gives_the_same_model(tmp_path: Path) -> None:
 def test_names_of_labels_are_kept_from_frames_and_arguments(tmp_path: Path) -> None:
     names = ["calm", "sad", "angry", "glad"]
     framed = make().fit(X, pd.DataFrame(Y, columns=names))
+    assert make().fit(X, pyarrow.Table.from_pandas(pd.DataFrame(Y, columns=names))).label_names_ == names
     assert framed.label_names_ == names
     named = make().fit(X, Y, label_names=names)
     assert named.label_names_ == names

@@ -222,8 +222,6 @@ class SDLGMCounter(RegressorMixin, LabelUnitCoder):
             raise ValueError(
                 f"y must be (rows, things), the counts of each thing, or (rows,), of one; got shape {y.shape}."
             )
-        if y.dtype == object:
-            y = np.array(y.tolist())  # numbers among them, if that is what they are
         sparse = bool(scipy.sparse.issparse(y))
         Y: Any = y.tocsr() if sparse else y.reshape(len(y), -1)
         values = Y.data if sparse else Y
