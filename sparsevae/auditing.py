@@ -7,7 +7,9 @@ variance of q(z_j|x):
   leaves the likelihood alone, so at an optimum the KL is stationary in it: with a standard normal prior
   E[mu_j^2 + s2_j] = 1 exactly (the paper's equation 13, on averages; erratum 28). For a spike-and-slab whose prior has
   slabs N(0, 1) the same argument gives E[z_j^2] = E[p_on].
-- KL: mean over rows of KL(q(z_j|x) || p(z_j)), nats. It bounds what the unit can know of x.
+- KL: mean over rows of KL(q(z_j|x) || p(z_j)), nats. It bounds what the unit can know of x. Where the prior is chosen
+  from several by x, as `PseudoVSC` does, it is the mean over them by their weights; the price of the choice itself
+  belongs to no unit and is left out.
 - gain: :math:`E_q[\log p(x|z)] - E_q[\log p(x|z, z_j = 0)]`, nats. Draws of z, not its mean: then gain and KL are two
   terms of one bound, and gain > KL says that the bound is better with the unit than without it. The mean would hide the
   unit's own noise, and the mode of a spike-and-slab would hide a unit that is never likelier on than off.
