@@ -68,8 +68,9 @@ class Audit:
     A unit is active when two of three definitions say so: `active_by_variance`, `active_by_kl`, `active_by_gain`. One
     alone misjudges: a gate that is shut for good has a KL and no use, and the luck of draws may give a dead unit a
     gain above its KL. `p_on` is no evidence: a spike-and-slab unit that idles at p_on = alpha is neither on nor dead.
-    Without noise (`mean_variance` 0 everywhere) a code has no scale, since a penalty shrinks it at no cost: there
-    variance and KL, which is then that penalty, are measured beside the largest unit's.
+    Without noise (`mean_variance` 0 everywhere) a code has no scale, since a penalty shrinks it at no cost. There
+    variance and KL, which is then that penalty, half the mean square, are measured beside the largest unit's; they say
+    the same thing twice, so a unit is active when its gain and its variance say so.
 
     Attributes
     ----------
@@ -126,13 +127,17 @@ class Audit:
 
     def _scale(self, values: Array) -> float:
         """What .01 is a share of: the prior's 1, or without noise the largest unit's value."""
-        return 1.0 if self.mean_variance.any() else float(values.max())
+        return 1.0 if self._noisy else float(values.max())
+
+    @property
+    def _noisy(self) -> bool:
+        return bool(self.mean_variance.any())
 
     @property
     def active(self) -> Array:
-        """Two of the three definitions agree, (J,) of bool."""
-        votes = np.stack([self.active_by_variance, self.active_by_kl, self.active_by_gain])
-        return np.asarray(votes.sum(0) >= 2)
+        """Two of the three definitions agree, or gain and variance where there is no noise; (J,) of bool."""
+        votes = [self.active_by_variance, self.active_by_gain, *([self.active_by_kl] if self._noisy else [])]
+        return np.asarray(np.sum(votes, 0) >= 2)
 
     @property
     def n_components(self) -> int:
@@ -178,8 +183,9 @@ class Audit:
     @property
     def legend(self) -> str:
         """What goes below the table: its letters, and the sparsity of the whole code."""
-        least = ".01" if self.mean_variance.any() else ".01 of the largest"
-        letters = f"active: two of v (var(mu) > {least}), k (KL > {least}), g (gain > KL); "
+        voters = "two of" if self._noisy else "both v and g of"
+        least = ".01" if self._noisy else ".01 of the largest"
+        letters = f"active: {voters} v (var(mu) > {least}), k (KL > {least}), g (gain > KL); "
         letters += "mu, s2: mean, variance of q(z|x)"
         hoyer = f"Hoyer {self.hoyer:.3f} (mean over rows), {self.aggregate_hoyer:.3f} (of the mean row)"
         return f"{letters}\n{hoyer}"

@@ -143,11 +143,12 @@ def check_folder(path: PathLike, *, kind: str = "model") -> None:
     folder, advice = Path(path), "choose a new or empty folder"
     if folder.exists() and not folder.is_dir():
         raise StorageError(f"expected a folder at {folder}, found a file; {advice}")
-    if (folder / "model.json").exists():
+    names = os.listdir(folder) if folder.exists() else []  # once: another may be saving here
+    if "model.json" in names:
         came = _parse(_read(folder / "model.json"), folder / "model.json").get("kind")
         if came != kind:
             raise StorageError(f"{folder} holds a saved {came!r}, which a {kind!r} may not replace; {advice}")
-    elif folder.exists() and _RUN_FILES.isdisjoint(names := os.listdir(folder)):
+    elif _RUN_FILES.isdisjoint(names):
         others = sorted(n for n in names if not (_SWEPT.fullmatch(n) or _TEMPORARY.fullmatch(n)))
         if others:
             raise StorageError(f"{folder} is not from sparsevae and not empty ({others[0]!r}, ...); {advice}")

@@ -261,7 +261,10 @@ def _roll_back(run: Run, good: State, term: str | None, progress: Progress) -> S
 
 
 def _warn_about_sparsity(history: History, model: LatentModel) -> None:
-    """Tell of codes that are empty, nearly collapsed or full, with remedies that this kind of model and data have."""
+    """Tell of codes that are empty, nearly collapsed or full, with remedies that this kind of model and data have.
+
+    Without noise a code has no scale, and how far it varies does not tell whether it is used: `audit` does.
+    """
     if not history or model.labelled:
         return
     last, n = history[-1], model.prior.n_components

@@ -252,7 +252,10 @@ def test_without_noise_a_code_is_judged_beside_its_largest_unit(planted_rows: An
     found = Audit(**{**vars(made(3, 3)), **one})
     assert found.active_by_variance.tolist() == [True, True, False]
     assert found.active_by_kl.tolist() == [True, True, False]
+    assert found.active.tolist() == [True, True, False]
     assert ".01 of the largest" in found.legend
+    useless = Audit(**{**vars(found), "gain": np.zeros(3)})
+    assert useless.verdict == "collapsed"
     settings = sv.Training(steps=1000, learning_rate=1e-2, verbose=0)
     own = {"likelihood": "fixed-gaussian", "variance": 0.5, "hidden": (32,), "training": settings}
     est = sv.VAE(8, noise=False, **own).fit(planted_rows)
