@@ -31,8 +31,8 @@ __all__ = ["CHUNK", "EOS", "PAD", "TokenData", "Tokens", "Written", "check_sente
 CHUNK = 4096
 """Positions that are worked on at once: 328 MB of logits in float32 for 20,000 words, and one or two more like them."""
 
-KEEP = 3 * 2**29
-"""Bytes of logits that may wait for the backward pass: the paper's batch fits in bfloat16 and does not in float32."""
+KEEP = 2**29
+"""Bytes of logits that may wait for the backward pass: of 6,700 positions in float32 for 20,000 words."""
 
 
 def spoken(tokens: Tensor) -> Tensor:
