@@ -8,8 +8,8 @@ contrast on a validation half (the paper says "correlation contrast" and defines
 of the largest |corr| less the mean of the others). The sparse models had more attention than the dense ones: their
 alpha (.03, .05, .1), the ramp of the KL (.1 to .6 of the run) and the clipping of gradients were found on seeds 0 to 5,
 and what is reported comes from seeds that had no part in that. PseudoVSC is judged on its second try, on seeds 12 to
-17: on seeds 6 to 11, with gradients of norms 40 to 100 cut to 10 and a ramp of .6, one run of 18 used 15 units and MIG
-fell by 15.6 % from its best J to 120. Seeds differ in weights and noise; three at a time share their batches. The
+17: on seeds 6 to 11, with gradients cut to a norm of 10 and a ramp of .6, one run of 18 used 15 units and MIG fell by
+15.6 % from its best J to 120. Seeds differ in weights and noise; three at a time share their batches. The
 scores are of the other half of the 20,000 test images. No number is published; our prototype found 20, 21 and 20 used
 units for VSC, purity .91, .88, .90, and a plain VAE no worse on purity. The sources themselves, taken for a code, are
 the ceiling.
@@ -140,7 +140,8 @@ def table(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
                 row["best_match_by_source"] = np.mean([f["best_match_by_source"] for f in found], 0).round(3).tolist()
                 for k in (*SCORES, "contrast", "nonzeros", "score"):
                     row[k] = float(np.mean([f[k] for f in found]))
-                row["deviations"] = {k: float(np.std([f[k] for f in found], ddof=1)) for k in SCORES}
+                row["by_seed"] = {k: [f[k] for f in found] for k in SCORES}
+                row["deviations"] = {k: float(np.std(v, ddof=1)) for k, v in row["by_seed"].items()}
                 rows.append(row)
     return rows
 
@@ -160,10 +161,20 @@ def verdict(rows: list[dict[str, Any]]) -> dict[str, Any]:
             falls = {k: round(1 - last[k] / max(r[k] for r in own), 3) for k in SCORES}
             out[model]["falls from the best J to 120"] = falls
             out[model]["scores fall by at most 10 %"] = max(falls.values()) <= 0.1
+            drawn = {k: again([r["by_seed"][k] for r in own]) for k in SCORES}
+            out[model]["falls with seeds drawn again: 5 %, 95 %, share above 10 %"] = drawn
     best_dense = {k: max((r[k] for r in rows if r["model"] not in SPARSE), default=None) for k in SCORES}
     best_sparse = {k: max((r[k] for r in rows if r["model"] in SPARSE), default=None) for k in SCORES}
     out["best of the sparse and of the dense models"] = {k: [best_sparse[k], best_dense[k]] for k in SCORES}
     return out
+
+
+def again(sizes: list[list[float]], draws: int = 4000) -> list[float]:
+    """Bootstrap of a score's fall from its best size to the last, given the scores of all seeds for each size."""
+    rng = np.random.default_rng(0)
+    means = np.array([rng.choice(seeds, (draws, len(seeds))).mean(1) for seeds in sizes])  # (sizes, draws)
+    falls = 1 - means[-1] / means.max(0)
+    return [round(float(v), 3) for v in (*np.quantile(falls, [0.05, 0.95]), np.mean(falls > 0.1))]
 
 
 def figure(results: list[dict[str, Any]], path: Path) -> None:

@@ -38,7 +38,7 @@ from sparsevae.families import Family, OneHotPosterior
 from sparsevae.metrics import aggregate_hoyer, average_hoyer
 from sparsevae.parameters import check_number
 from sparsevae.priors import Prior
-from sparsevae.step import ACTIVE_VARIANCE, BLOCK
+from sparsevae.step import BLOCK, active
 from sparsevae.threads import inference
 from sparsevae.tokens import Written
 
@@ -70,7 +70,8 @@ class Audit:
     gain above its KL. `p_on` is no evidence: a spike-and-slab unit that idles at p_on = alpha is neither on nor dead.
     Without noise (`mean_variance` 0 everywhere) a code has no scale, since a penalty shrinks it at no cost. There
     variance and KL, which is then that penalty, half the mean square, are measured beside the largest unit's; they say
-    the same thing twice, so a unit is active when its gain and its variance say so.
+    the same thing twice, so a unit is active when its variance and its gain say so, which must be .01 nats at least:
+    nats have a scale.
 
     Attributes
     ----------
@@ -113,21 +114,17 @@ class Audit:
     @property
     def active_by_variance(self) -> Array:
         """The mean of q(z_j|x) varies by more than .01."""
-        return np.asarray(self.var_mean > ACTIVE_VARIANCE * self._scale(self.var_mean))
+        return active(torch.from_numpy(self.var_mean), noisy=self._noisy).numpy()
 
     @property
     def active_by_kl(self) -> Array:
         """The mean KL is above .01 nats."""
-        return np.asarray(self.kl > ACTIVE_KL * self._scale(self.kl))
+        return active(torch.from_numpy(self.kl), noisy=self._noisy, least=ACTIVE_KL).numpy()
 
     @property
     def active_by_gain(self) -> Array:
         """The unit brings more than it costs."""
-        return np.asarray(self.gain > self.kl)
-
-    def _scale(self, values: Array) -> float:
-        """What .01 is a share of: the prior's 1, or without noise the largest unit's value."""
-        return 1.0 if self._noisy else float(values.max())
+        return np.asarray(self.gain > np.maximum(self.kl, -np.inf if self._noisy else ACTIVE_KL))
 
     @property
     def _noisy(self) -> bool:
@@ -185,7 +182,8 @@ class Audit:
         """What goes below the table: its letters, and the sparsity of the whole code."""
         voters = "two of" if self._noisy else "both v and g of"
         least = ".01" if self._noisy else ".01 of the largest"
-        letters = f"active: {voters} v (var(mu) > {least}), k (KL > {least}), g (gain > KL); "
+        paid = "gain > KL" if self._noisy else "gain > KL and .01"
+        letters = f"active: {voters} v (var(mu) > {least}), k (KL > {least}), g ({paid}); "
         letters += "mu, s2: mean, variance of q(z|x)"
         hoyer = f"Hoyer {self.hoyer:.3f} (mean over rows), {self.aggregate_hoyer:.3f} (of the mean row)"
         return f"{letters}\n{hoyer}"

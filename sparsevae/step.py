@@ -137,13 +137,13 @@ def precision(device: torch.device, *, bf16: bool) -> AbstractContextManager[obj
     return nullcontext()
 
 
-def active(spread: Tensor, *, noisy: bool) -> Tensor:
+def active(spread: Tensor, *, noisy: bool, least: float = ACTIVE_VARIANCE) -> Tensor:
     """Which units are active, from the variance over rows of the mean of q(z|x), (..., J): where it is above .01.
 
     So Burda et al. (2016) have it, beside a prior of variance 1. Without noise a code has no scale, since a penalty
     shrinks it at no cost to p(x|z): there it is .01 of the largest unit's variance.
     """
-    return spread > ACTIVE_VARIANCE * (1.0 if noisy else spread.amax(-1, keepdim=True))
+    return spread > least * (1.0 if noisy else spread.amax(-1, keepdim=True))
 
 
 def knobs(model: nn.Module, objective: Objective) -> dict[str, list[Tensor]]:

@@ -254,7 +254,7 @@ def test_without_noise_a_code_is_judged_beside_its_largest_unit(planted_rows: An
     assert found.active_by_kl.tolist() == [True, True, False]
     assert found.active.tolist() == [True, True, False]
     assert ".01 of the largest" in found.legend
-    useless = Audit(**{**vars(found), "gain": np.zeros(3)})
+    useless = Audit(**{**vars(found), "gain": np.full(3, 0.009)})  # above its penalty, and next to nothing
     assert useless.verdict == "collapsed"
     settings = sv.Training(steps=1000, learning_rate=1e-2, verbose=0)
     own = {"likelihood": "fixed-gaussian", "variance": 0.5, "hidden": (32,), "training": settings}
