@@ -9,7 +9,7 @@ is a log-probability, and the probabilities of all sentences of any length sum t
 
 (batch x time x vocabulary) logits would be the largest tensor of a sentence model by far: 2.5 GB for 512 sentences of
 61 positions and 20,000 words, and as much again for everything made of them. They are made a chunk of positions at a
-time, forward and backward, and wait in between only where they are small enough.
+time, and of each chunk the probabilities wait for the backward pass where all of them are small enough.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.distributions import Distribution, constraints
-from torch.nn.functional import linear, log_softmax, pad, softmax
+from torch.nn.functional import linear, pad, softmax
 
 from sparsevae.families import Likelihood
 from sparsevae.networks import Linear
@@ -28,11 +28,11 @@ from sparsevae.text import EOS, PAD
 
 __all__ = ["CHUNK", "EOS", "PAD", "TokenData", "Tokens", "Written", "check_sentences", "ends", "spoken"]
 
-CHUNK = 4096
-"""Positions that are worked on at once: 328 MB of logits in float32 for 20,000 words, and one or two more like them."""
+CHUNK = 8192
+"""Positions that are worked on at once: 328 MB of logits in bfloat16 for 20,000 words, and as much of probabilities."""
 
-KEEP = 2**29
-"""Bytes of logits that may wait for the backward pass: of 6,700 positions in float32 for 20,000 words."""
+KEEP = 3 * 2**29
+"""Bytes of probabilities that may wait for the backward pass: of 40,000 positions in bfloat16 for 20,000 words."""
 
 
 def spoken(tokens: Tensor) -> Tensor:
@@ -83,19 +83,25 @@ def _aligned(weight: Tensor, bias: Tensor, dtype: torch.dtype) -> tuple[Tensor, 
     return pad(weight.to(dtype), (0, 0, 0, extra)), pad(bias.to(dtype), (0, extra), value=-torch.inf)
 
 
+def _added_up(rows: Tensor, tokens: Tensor, n: int) -> Tensor:
+    """Rows of the same token, added up, (N, H), (N,) -> (n, H), always in the same order, which `index_add` is not."""
+    found: Tensor = torch.ops.aten.embedding_dense_backward(rows, tokens, n, -1, False)
+    return found
+
+
 class _TokenLogProb(torch.autograd.Function):
     r"""log softmax(W h + b)_t of N positions, of which `chunk` are worked on at once.
 
-    The backward pass needs the logits again, and from them p = softmax(W h + b): where all of them take at most `KEEP`
-    bytes they are kept, else they are made once more. With g the gradient of the result and e_t the token that was
-    said, the gradients are
+    With l = W h + b and p = softmax(l), l_t - max l + log max p is the logarithm of p_t, and cannot underflow. With g
+    the gradient of the result and e_t the token that was said, the gradients are
 
     .. math:: \partial h = g\,W^\top (e_t - p), \qquad
         (\partial W, \partial b) = \sum_n (e_t - p)_n\,(g_n h_n^\top, g_n)
 
-    so that g multiplies rows of H numbers, not of V, and one product serves W and b. On a GPU every pass over
-    (chunk, V) costs as much as a matrix product: there is one softmax, one change of the tokens' own entries, and the
-    products.
+    so that p is all that the backward pass needs: where it takes at most `KEEP` bytes it is kept, else it is made once
+    more. On a GPU every pass over (chunk, V) costs as much as a matrix product: there are l, p, their largest entries
+    and the two products with p, in which g multiplies rows of H numbers, not of V, and one serves W and b. What comes
+    of e_t is looked up, and added up as an embedding's gradient.
 
     Products are taken in `dtype`, sums over chunks in the weights' own. Nothing is changed in place: compilers get that
     wrong inside such a function.
@@ -110,8 +116,10 @@ class _TokenLogProb(torch.autograd.Function):
         keep = len(tokens) * W.shape[0] * W.element_size() <= KEEP
         for h, t in zip(hidden.split(chunk), tokens.split(chunk), strict=True):
             logits = linear(h.to(dtype), W, b)  # (chunk, V)
-            found.append(log_softmax(logits, -1, dtype=wide).gather(-1, t.unsqueeze(-1)).squeeze(-1))
-            kept += [logits] if keep else []
+            p = softmax(logits, -1)
+            own = logits.gather(-1, t.unsqueeze(-1)).squeeze(-1)
+            found.append(own.to(wide) - logits.amax(-1).to(wide) + p.amax(-1).to(wide).log())
+            kept += [p] if keep else []
         ctx.save_for_backward(hidden, weight, bias, tokens, *kept)
         ctx.chunk, ctx.dtype = chunk, dtype
         return torch.cat(found)
@@ -121,17 +129,16 @@ class _TokenLogProb(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         hidden, weight, bias, tokens, *kept = ctx.saved_tensors
         (V, H), dtype = weight.shape, ctx.dtype
-        by_hidden, total = [], weight.new_zeros(_up(V), _up(H + 1))  # of W, then of b, then nothing
-        chunks = zip(*(a.split(ctx.chunk) for a in (hidden, tokens, grad)), strict=True)
         with torch.autocast(hidden.device.type, enabled=False):  # what the forward pass rounded, and nothing else
             W, b = _aligned(weight, bias, dtype)
-            for i, (h, t, g) in enumerate(chunks):
-                own, g = t.unsqueeze(-1), g.unsqueeze(-1)
-                p = softmax(kept[i] if kept else linear(h.to(dtype), W, b), -1)  # (chunk, V)
-                wrong = p.scatter(-1, own, p.gather(-1, own) - 1)  # p - e_t
-                rows = pad(torch.cat([g * h, g.to(h.dtype)], -1), (0, _up(H + 1) - H - 1))
-                total = total - (wrong.mT @ rows.to(dtype)).to(total.dtype)
-                by_hidden.append((-g * (wrong @ W)).to(hidden.dtype))
+            weights = grad.unsqueeze(-1)
+            rows = pad(torch.cat([weights * hidden, weights], -1), (0, _up(H + 1) - H - 1))  # (N, H + 1 and padding)
+            total, by_hidden = _added_up(rows.to(weight.dtype), tokens, _up(V)), []  # of W, then of b, then nothing
+            chunks = zip(*(a.split(ctx.chunk) for a in (hidden, tokens, weights, rows)), strict=True)
+            for i, (h, t, g, r) in enumerate(chunks):
+                p = kept[i] if kept else softmax(linear(h.to(dtype), W, b), -1)  # (chunk, V)
+                total = total - (p.mT @ r.to(dtype)).to(total.dtype)
+                by_hidden.append((g * torch.addmm(W[t], p, W, alpha=-1)).to(hidden.dtype))
         return torch.cat(by_hidden), total[:V, :H].contiguous(), total[:V, H].contiguous(), None, None, None
 
 
@@ -147,8 +154,8 @@ class Tokens(Distribution):
     """The law of a sentence given z, position by position: softmax(W h_t + b) over V tokens.
 
     `hidden` was made with the sentence's own words before each position (teacher forcing), so this is the law of that
-    one sentence: score what the net was given. Under autocast the logits are rounded to its type, which training
-    stands and a bound should not: take bounds outside it.
+    one sentence: score what the net was given. Under autocast logits and probabilities are rounded to its type,
+    which training stands and a bound should not: take bounds outside it.
 
     Parameters
     ----------
