@@ -111,15 +111,16 @@ class _TokenLogProb(torch.autograd.Function):
     def forward(
         ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor, tokens: Tensor, chunk: int, dtype: torch.dtype
     ) -> Tensor:
-        W, b = _aligned(weight, bias, dtype)
         wide, found, kept = torch.promote_types(dtype, torch.float32), [], []
-        keep = len(tokens) * W.shape[0] * W.element_size() <= KEEP
-        for h, t in zip(hidden.split(chunk), tokens.split(chunk), strict=True):
-            logits = linear(h.to(dtype), W, b)  # (chunk, V)
-            p = softmax(logits, -1)
-            own = logits.gather(-1, t.unsqueeze(-1)).squeeze(-1)
-            found.append(own.to(wide) - logits.amax(-1).to(wide) + p.amax(-1).to(wide).log())
-            kept += [p] if keep else []
+        with torch.autocast(hidden.device.type, enabled=False):  # it would take probabilities to float32
+            W, b = _aligned(weight, bias, dtype)
+            keep = len(tokens) * W.shape[0] * W.element_size() <= KEEP
+            for h, t in zip(hidden.split(chunk), tokens.split(chunk), strict=True):
+                logits = linear(h.to(dtype), W, b)  # (chunk, V)
+                p = softmax(logits, -1)
+                own = logits.gather(-1, t.unsqueeze(-1)).squeeze(-1)
+                found.append(own.to(wide) - logits.amax(-1).to(wide) + p.amax(-1).to(wide).log())
+                kept += [p] if keep else []
         ctx.save_for_backward(hidden, weight, bias, tokens, *kept)
         ctx.chunk, ctx.dtype = chunk, dtype
         return torch.cat(found)
