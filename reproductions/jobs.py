@@ -19,7 +19,7 @@ import torch
 
 import sparsevae as sv
 
-__all__ = ["options", "run", "run_stack"]
+__all__ = ["finished", "options", "recall", "run", "run_stack"]
 
 Job = dict[str, Any]
 
@@ -110,6 +110,24 @@ def _name(device: str) -> str:
     return torch.cuda.get_device_name(chosen) if chosen is not None and chosen.type == "cuda" else device
 
 
+def _keep(path: Path, result: dict[str, Any]) -> None:
+    part = path.with_suffix(".part")
+    part.write_text(json.dumps(result))
+    part.replace(path)
+
+
+def finished(function: Callable[..., Any], jobs: Iterable[Job], folder: Path) -> list[Job]:
+    """Those of the jobs that need not be run."""
+    return [job for job in jobs if _path(folder, function, job).exists()]
+
+
+def recall(report: Path, folder: Path) -> None:
+    """Put the runs of an earlier report into the folder: those whose job is still the same are not run again."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for result in json.loads(report.read_text())["runs"]:
+        _keep(folder / f"{result['job']}.json", result)
+
+
 def run(
     function: Callable[..., dict[str, Any]], jobs: Iterable[Job], folder: Path, *, device: str = "auto"
 ) -> list[dict[str, Any]]:
@@ -126,10 +144,8 @@ def run(
             began = time.perf_counter()
             result = {**job, **function(**job, device=device)}
             result |= {"device": _name(device), "torch": torch.__version__, "library": library()}
-            result |= {"seconds": round(time.perf_counter() - began, 1)}
-            part = path.with_suffix(".part")
-            part.write_text(json.dumps(result))
-            part.replace(path)
+            result |= {"seconds": round(time.perf_counter() - began, 1), "job": path.stem}
+            _keep(path, result)
             print(f"{path.stem}: {result['seconds']} s", flush=True)
         results.append(json.loads(path.read_text()))
     return results

@@ -6,6 +6,7 @@ Distributions at a latent site have event_shape (J,): `log_prob` and `divergence
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple
@@ -68,29 +69,46 @@ class _GaussianLogProb(torch.autograd.Function):
         return value, loc, spread.sum_to_size(variance.shape) if ctx.needs_input_grad[2] else None
 
 
+class _ByVariance(Normal):
+    """A Gaussian whose root is taken when someone asks for it."""
+
+    def __init__(self, loc: Tensor, variance: Tensor) -> None:
+        self.loc, self._variance = broadcast_all(loc, variance)
+        Distribution.__init__(self, self.loc.shape, validate_args=False)
+
+    def expand(self, batch_shape: _Shape, _instance: Distribution | None = None) -> _ByVariance:
+        return _ByVariance(self.loc.expand(batch_shape), self._variance.expand(batch_shape))
+
+    @functools.cached_property
+    def scale(self) -> Tensor:  # type: ignore[override]
+        return self._variance.sqrt()
+
+    @property
+    def variance(self) -> Tensor:
+        return self._variance
+
+
 class _Gaussian(Independent):  # type: ignore[type-arg]
-    def __init__(self, loc: Tensor, scale: Tensor, variance: Tensor | None = None) -> None:
-        super().__init__(Normal(loc, scale, validate_args=False), 1, validate_args=False)
-        self._variance = variance
+    def __init__(self, base: Normal) -> None:
+        super().__init__(base, 1, validate_args=False)
 
     def expand(self, batch_shape: _Shape, _instance: Distribution | None = None) -> _Gaussian:
-        base = self.base_dist.expand(torch.Size(batch_shape) + self.event_shape)
-        return _Gaussian(base.loc, base.scale)
+        return _Gaussian(self.base_dist.expand(torch.Size(batch_shape) + self.event_shape))
 
     def log_prob(self, value: Tensor) -> Tensor:
-        variance = self.base_dist.scale.square() if self._variance is None else self._variance
-        density: Tensor = _GaussianLogProb.apply(value, self.base_dist.loc, variance)  # type: ignore[no-untyped-call]
+        loc, variance = self.base_dist.loc, self.base_dist.variance
+        density: Tensor = _GaussianLogProb.apply(value, loc, variance)  # type: ignore[no-untyped-call]
         return density
 
 
 def normal(loc: Tensor, scale: Tensor) -> Distribution:
     """A Gaussian with independent units, event_shape (J,)."""
-    return _Gaussian(loc, scale)
+    return _Gaussian(Normal(loc, scale, validate_args=False))
 
 
 def normal_by_variance(loc: Tensor, variance: Tensor) -> Distribution:
     """The same, from a variance: its density and gradient never take a root."""
-    return _Gaussian(loc, variance.sqrt(), variance)
+    return _Gaussian(_ByVariance(loc, variance))
 
 
 def logit(p_on: float) -> float:
@@ -260,27 +278,27 @@ class _SpikeSlabKL(torch.autograd.Function):
     def forward(
         ctx: Any, a: Tensor, loc: Tensor, scale: Tensor, b: Tensor, loc_p: Tensor, scale_p: Tensor, finite: bool
     ) -> Tensor:
-        ratio, shift, on, off = scale / scale_p, (loc - loc_p) / scale_p, torch.sigmoid(a), torch.sigmoid(-a)
+        ratio, shift, on = scale / scale_p, (loc - loc_p) / scale_p, torch.sigmoid(a)
         near, prior = a.clamp(-1024.0, 1024.0), b if finite else b.clamp(-1024.0, 1024.0)
         square = torch.addcmul(ratio * ratio, shift, shift).clamp_max(torch.finfo(loc.dtype).max)
         slope = torch.add(near - prior - ratio.log(), square - 1, alpha=0.5)
-        ctx.save_for_backward(on, off, slope, ratio, shift, square, b, scale_p)
+        ctx.save_for_backward(on, slope, ratio, shift, square, b, scale_p)
         ctx.shapes = a.shape, loc.shape, scale.shape, b.shape, loc_p.shape, scale_p.shape
         kl = torch.addcmul(softplus(prior) - softplus(near), on, slope)
         if finite:
             return kl
-        return kl.masked_fill((torch.where(b > 0, off, on) > 0) & b.isinf(), torch.inf)
+        return kl.masked_fill((torch.sigmoid(torch.where(b > 0, -a, a)) > 0) & b.isinf(), torch.inf)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        on, off, slope, ratio, shift, square, b, scale_p = ctx.saved_tensors
+        on, slope, ratio, shift, square, b, scale_p = ctx.saved_tensors
         need, shapes = ctx.needs_input_grad, ctx.shapes
         by_on = grad * on
         by_unit = by_on / scale_p
         by_loc = by_unit * shift
         return (
-            (by_on * off * slope).sum_to_size(shapes[0]) if need[0] else None,
+            (torch.ops.aten.sigmoid_backward(grad, on) * slope).sum_to_size(shapes[0]) if need[0] else None,
             by_loc.sum_to_size(shapes[1]) if need[1] else None,
             ((ratio - ratio.reciprocal()) * by_unit).sum_to_size(shapes[2]) if need[2] else None,
             (grad * (torch.sigmoid(b) - on)).sum_to_size(shapes[3]) if need[3] else None,
@@ -457,10 +475,11 @@ def divergence(q: Distribution, p: Distribution, value: Tensor | None = None) ->
     q, p = _base(q), _base(p)
     rule = _rule(q, p)
     kl = rule.measure(q, p, value)
-    return (kl.sum(-1) if rule.per_unit else kl) + surcharge(p)
+    total, extra = kl.sum(-1) if rule.per_unit else kl, surcharge(p)
+    return total if extra is None else total + extra
 
 
-def surcharge(p: Distribution) -> Tensor | float:
-    """What a prior chosen by x costs beside the sum over units, (..., B); 0 for every other."""
-    extra: Tensor | float = getattr(p, "extra", 0.0)
+def surcharge(p: Distribution) -> Tensor | None:
+    """What a prior chosen by x costs beside the sum over units, (..., B); None for every other."""
+    extra: Tensor | None = getattr(p, "extra", None)
     return extra

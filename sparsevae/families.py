@@ -8,13 +8,14 @@ class here and one more line in `LIKELIHOODS`, which names it, and in `likelihoo
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.distributions import Bernoulli, Distribution, Independent, Laplace
-from torch.nn.functional import softplus
+from torch.nn.functional import hardtanh, softplus
 
 from sparsevae.beta import LogitBeta
 from sparsevae.capped import Capped
@@ -55,7 +56,7 @@ _LOG_VARIANCE_CAP = 20.0  # or explode: a deviation of 22,026 against the prior'
 
 def _deviation(log_variance: Tensor) -> Tensor:
     """A posterior's standard deviation, within bounds that keep log q finite also far from the training data."""
-    return torch.exp(0.5 * log_variance.clamp_max(_LOG_VARIANCE_CAP)) + _SCALE_FLOOR
+    return torch.exp(0.5 * hardtanh(log_variance, -math.inf, _LOG_VARIANCE_CAP)) + _SCALE_FLOOR
 
 
 class Family(nn.Module):

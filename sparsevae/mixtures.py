@@ -235,10 +235,10 @@ class Selected(SpikeSlabMixture):
         self.choice, self.charged = choice, charged
 
     @property
-    def extra(self) -> Tensor | float:
-        """What the divergence adds to its sum over units, (..., B): the price of the choice."""
+    def extra(self) -> Tensor | None:
+        """What the divergence adds to its sum over units, (..., B): the price of the choice, where it has one."""
         if not self.charged:
-            return 0.0
+            return None
         w = self.choice
         log_w = w.clamp_min(torch.finfo(w.dtype).tiny).log()  # log 0 would leave the value alone, not the gradient
         return (w * (log_w - self._log_weights)).sum(-1)

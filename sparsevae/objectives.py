@@ -43,7 +43,7 @@ def free_bits(floor: float) -> Term:
         terms = {}
         for k, s in trace.latents.items():
             units, choice = unit_divergence(s.q, s.p, s.value), surcharge(s.p)
-            paid = choice.mean(-1, keepdim=True) if isinstance(choice, Tensor) else choice
+            paid = 0.0 if choice is None else choice.mean(-1, keepdim=True)
             terms[f"kl_{k}"] = units.mean(-2, keepdim=True).clamp_min(floor).sum(-1) + paid
         return terms
 

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 __all__ = ["OPTIMISERS", "Adam", "Momentum", "Optimiser"]
 
 _SLICE = 16_384  # values that one block of GPU threads updates
+_WHOLE = 2**21  # weights of so many values occupy a GPU by themselves
 
 
 class Optimiser:
@@ -44,7 +45,7 @@ class Adam(Optimiser):
     The same numbers as `torch.optim.Adam(fused=True)`, at a fraction of its cost a step: there is one count of steps
     for all weights, nothing is regrouped, and on a GPU the kernel gets slices of the weights. It starts one block of
     threads for each 65,536 values it is handed in one piece, so a model of a million weights would occupy 20 of some
-    130 processors.
+    130 processors. It takes some 30 pieces at once, so large weights stay whole.
     """
 
     def __init__(self, parameters: Sequence[nn.Parameter], rate: Tensor) -> None:
@@ -62,7 +63,7 @@ class Adam(Optimiser):
         for p, m, v in zip(self.parameters, self.first, self.second, strict=True):
             if p.grad is not None:
                 four = (p, p.grad, m, v)
-                cut = p.is_cuda and all(t.is_contiguous() for t in four)
+                cut = p.is_cuda and p.numel() < _WHOLE and all(t.is_contiguous() for t in four)
                 for parts, whole in zip((weights, gradients, first, second), four, strict=True):
                     parts.extend(whole.reshape(-1).split(_SLICE) if cut else (whole,))
         self.count.add_(1)

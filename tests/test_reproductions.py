@@ -41,6 +41,17 @@ def test_a_finished_job_is_not_run_again(tmp_path: Path) -> None:
     assert [r["square"] for r in first + again] == [4, 9, 9, 16]
 
 
+def test_runs_of_an_earlier_report_are_not_run_again(tmp_path: Path) -> None:
+    runs = jobs.run(_square, [{"number": 2}, {"number": 3}], tmp_path / "there")
+    (tmp_path / "report.json").write_text(json.dumps({"runs": runs}))
+    jobs.recall(tmp_path / "report.json", tmp_path / "here")
+    assert jobs.finished(_square, [{"number": n} for n in (1, 2, 3)], tmp_path / "here") == [
+        {"number": 2},
+        {"number": 3},
+    ]
+    assert jobs.run(_square, [{"number": 3}, {"number": 2}], tmp_path / "here", device="elsewhere") == runs[::-1]
+
+
 SCRIPT = '''"""Words."""
 import math
 RATE, SHADE = 0.5, "red"
@@ -371,7 +382,7 @@ def test_hsvae_s_table_is_made_of_fifteen_epochs_of_every_model(
     monkeypatch.setattr(hsvae_dbpedia.dbpedia, "vocabulary", lambda: vocabulary)
     monkeypatch.setattr(hsvae_dbpedia.sentences, "STATES", 8)
     monkeypatch.setattr(hsvae_dbpedia.sentences, "EMBEDDING", 4)
-    names = ("HSVAE 30,10", "HSVAE 30,30", "HSVAE 10,30", "VAE C=0", "VAE C=5", "MAT 0.1,10.0", "SC")
+    names = ("HSVAE 30,10", "HSVAE 30,30", "HSVAE 10,30", "VAE C=0", "VAE C=5", "MAT 0.01,10.0", "SC")
     jobs = [{"name": name, "units": 4, "seed": 0, "steps": 30} for name in names]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # codes of so few steps are empty, and the probe does not converge
