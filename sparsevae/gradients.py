@@ -169,7 +169,7 @@ class ScaledSigmoid(_Knob):
         super().__init__(sharpness)
 
     def forward(self, kind: Kind, logits: Tensor, u: Tensor) -> Tensor:
-        return torch.sigmoid(self.knob(logits) * (u - torch.sigmoid(-logits)))
+        return torch.sigmoid(self.knob(logits) * (torch.sigmoid(logits) + u - 1))
 
 
 class Concrete(_Knob):
