@@ -98,10 +98,10 @@ class _TokenLogProb(torch.autograd.Function):
     .. math:: \partial h = g\,W^\top (e_t - p), \qquad
         (\partial W, \partial b) = \sum_n (e_t - p)_n\,(g_n h_n^\top, g_n)
 
-    so that p is all that the backward pass needs: where it takes at most `KEEP` bytes it is kept, else it is made once
-    more. On a GPU every pass over (chunk, V) costs as much as a matrix product: there are l, p, their largest entries
-    and the two products with p, in which g multiplies rows of H numbers, not of V, and one serves W and b. What comes
-    of e_t is looked up, and added up as an embedding's gradient.
+    so that p is all that the backward pass needs: where it takes at most `KEEP` bytes it is kept, if there will be one
+    (`learning`), else it is made once more. On a GPU every pass over (chunk, V) costs as much as a matrix product:
+    there are l, p, their largest entries and the two products with p, in which g multiplies rows of H numbers, not of
+    V, and one serves W and b. What comes of e_t is looked up, and added up as an embedding's gradient.
 
     Products are taken in `dtype`, sums over chunks in the weights' own. Nothing is changed in place: compilers get that
     wrong inside such a function.
@@ -109,12 +109,19 @@ class _TokenLogProb(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor, tokens: Tensor, chunk: int, dtype: torch.dtype
+        ctx: Any,
+        hidden: Tensor,
+        weight: Tensor,
+        bias: Tensor,
+        tokens: Tensor,
+        chunk: int,
+        dtype: torch.dtype,
+        learning: bool,
     ) -> Tensor:
         wide, found, kept = torch.promote_types(dtype, torch.float32), [], []
         with torch.autocast(hidden.device.type, enabled=False):  # it would take probabilities to float32
             W, b = _aligned(weight, bias, dtype)
-            keep = len(tokens) * W.shape[0] * W.element_size() <= KEEP
+            keep = learning and len(tokens) * W.shape[0] * W.element_size() <= KEEP
             for h, t in zip(hidden.split(chunk), tokens.split(chunk), strict=True):
                 logits = linear(h.to(dtype), W, b)  # (chunk, V)
                 p = softmax(logits, -1)
@@ -140,7 +147,7 @@ class _TokenLogProb(torch.autograd.Function):
                 p = kept[i] if kept else softmax(linear(h.to(dtype), W, b), -1)  # (chunk, V)
                 total = total - (p.mT @ r.to(dtype)).to(total.dtype)
                 by_hidden.append((g * torch.addmm(W[t], p, W, alpha=-1)).to(hidden.dtype))
-        return torch.cat(by_hidden), total[:V, :H].contiguous(), total[:V, H].contiguous(), None, None, None
+        return torch.cat(by_hidden), total[:V, :H].contiguous(), total[:V, H].contiguous(), None, None, None, None
 
 
 def _product_dtype(hidden: Tensor, weight: Tensor) -> torch.dtype:
@@ -193,6 +200,7 @@ class Tokens(Distribution):
             tokens.long().flatten(),
             self.chunk,
             _product_dtype(self.hidden, self.weight),
+            torch.is_grad_enabled(),
         )
         return torch.where(spoken(tokens), each.view(tokens.shape), 0.0)
 

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import weakref
 from typing import Any
 
 import pytest
@@ -244,6 +245,25 @@ def test_logits_wait_for_the_backward_pass_as_far_as_they_fit_and_gradients_are_
         gradients.append(torch.autograd.grad(log_p.sum(), (hidden, weight, bias)))
     for one, other in zip(*gradients, strict=True):
         assert torch.equal(one, other)
+
+
+def test_without_gradients_nothing_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    hidden, weight, bias = pieces()
+    softmax, made = sentences.softmax, list[weakref.ref[Tensor]]()
+
+    def watched(logits: Tensor, dim: int) -> Tensor:
+        found = softmax(logits, dim)
+        waiting.append(sum(ref() is not None for ref in made))
+        made.append(weakref.ref(found))
+        return found
+
+    monkeypatch.setattr(sentences, "softmax", watched)
+    for learning, most in ((True, 4), (False, 1)):  # 15 positions, 3 at once; the last one made may still be looked at
+        waiting: list[int] = []
+        made.clear()
+        with torch.set_grad_enabled(learning):
+            Tokens(hidden, weight, bias, 3).log_prob(SENTENCES)
+        assert max(waiting) == most
 
 
 # -- rounding --------------------------------------------------------------------------------------------------------
