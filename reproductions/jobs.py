@@ -122,9 +122,12 @@ def finished(function: Callable[..., Any], jobs: Iterable[Job], folder: Path) ->
 
 
 def recall(report: Path, folder: Path) -> None:
-    """Put the runs of an earlier report into the folder: those whose job is still the same are not run again."""
+    """Put the runs of an earlier report into the folder: those whose job is still the same are not run again.
+
+    A run that does not name its job is left out.
+    """
     folder.mkdir(parents=True, exist_ok=True)
-    for result in json.loads(report.read_text())["runs"]:
+    for result in (r for r in json.loads(report.read_text())["runs"] if "job" in r):
         _keep(folder / f"{result['job']}.json", result)
 
 

@@ -6,7 +6,6 @@ Distributions at a latent site have event_shape (J,): `log_prob` and `divergence
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple
@@ -69,31 +68,13 @@ class _GaussianLogProb(torch.autograd.Function):
         return value, loc, spread.sum_to_size(variance.shape) if ctx.needs_input_grad[2] else None
 
 
-class _ByVariance(Normal):
-    """A Gaussian whose root is taken when someone asks for it."""
-
-    def __init__(self, loc: Tensor, variance: Tensor) -> None:
-        self.loc, self._variance = broadcast_all(loc, variance)
-        Distribution.__init__(self, self.loc.shape, validate_args=False)
-
-    def expand(self, batch_shape: _Shape, _instance: Distribution | None = None) -> _ByVariance:
-        return _ByVariance(self.loc.expand(batch_shape), self._variance.expand(batch_shape))
-
-    @functools.cached_property
-    def scale(self) -> Tensor:  # type: ignore[override]
-        return self._variance.sqrt()
-
-    @property
-    def variance(self) -> Tensor:
-        return self._variance
-
-
 class _Gaussian(Independent):  # type: ignore[type-arg]
-    def __init__(self, base: Normal) -> None:
-        super().__init__(base, 1, validate_args=False)
+    def __init__(self, loc: Tensor, scale: Tensor) -> None:
+        super().__init__(Normal(loc, scale, validate_args=False), 1, validate_args=False)
 
-    def expand(self, batch_shape: _Shape, _instance: Distribution | None = None) -> _Gaussian:
-        return _Gaussian(self.base_dist.expand(torch.Size(batch_shape) + self.event_shape))
+    def expand(self, batch_shape: _Shape, _instance: Distribution | None = None) -> Distribution:
+        shape = torch.Size(batch_shape) + self.event_shape
+        return _Gaussian(self.base_dist.loc.expand(shape), self.base_dist.scale.expand(shape))
 
     def log_prob(self, value: Tensor) -> Tensor:
         loc, variance = self.base_dist.loc, self.base_dist.variance
@@ -101,14 +82,43 @@ class _Gaussian(Independent):  # type: ignore[type-arg]
         return density
 
 
+class _GaussianByVariance(_Gaussian):
+    """A Gaussian whose root is taken when someone asks for it."""
+
+    def __init__(self, loc: Tensor, variance: Tensor) -> None:
+        self._loc, self._variance = broadcast_all(loc, variance)
+        self.reinterpreted_batch_ndims = 1
+        Distribution.__init__(self, self._loc.shape[:-1], self._loc.shape[-1:], validate_args=False)
+
+    @property
+    def base_dist(self) -> Normal:
+        return Normal(self._loc, self._variance.sqrt(), validate_args=False)
+
+    @property
+    def mean(self) -> Tensor:
+        return self._loc
+
+    @property
+    def variance(self) -> Tensor:
+        return self._variance
+
+    def expand(self, batch_shape: _Shape, _instance: Distribution | None = None) -> Distribution:
+        shape = torch.Size(batch_shape) + self.event_shape
+        return _GaussianByVariance(self._loc.expand(shape), self._variance.expand(shape))
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        density: Tensor = _GaussianLogProb.apply(value, self._loc, self._variance)  # type: ignore[no-untyped-call]
+        return density
+
+
 def normal(loc: Tensor, scale: Tensor) -> Distribution:
     """A Gaussian with independent units, event_shape (J,)."""
-    return _Gaussian(Normal(loc, scale, validate_args=False))
+    return _Gaussian(loc, scale)
 
 
 def normal_by_variance(loc: Tensor, variance: Tensor) -> Distribution:
     """The same, from a variance: its density and gradient never take a root."""
-    return _Gaussian(_ByVariance(loc, variance))
+    return _GaussianByVariance(loc, variance)
 
 
 def logit(p_on: float) -> float:
@@ -278,27 +288,27 @@ class _SpikeSlabKL(torch.autograd.Function):
     def forward(
         ctx: Any, a: Tensor, loc: Tensor, scale: Tensor, b: Tensor, loc_p: Tensor, scale_p: Tensor, finite: bool
     ) -> Tensor:
-        ratio, shift, on = scale / scale_p, (loc - loc_p) / scale_p, torch.sigmoid(a)
+        ratio, shift, on, off = scale / scale_p, (loc - loc_p) / scale_p, torch.sigmoid(a), torch.sigmoid(-a)
         near, prior = a.clamp(-1024.0, 1024.0), b if finite else b.clamp(-1024.0, 1024.0)
         square = torch.addcmul(ratio * ratio, shift, shift).clamp_max(torch.finfo(loc.dtype).max)
         slope = torch.add(near - prior - ratio.log(), square - 1, alpha=0.5)
-        ctx.save_for_backward(on, slope, ratio, shift, square, b, scale_p)
+        ctx.save_for_backward(on, off, slope, ratio, shift, square, b, scale_p)
         ctx.shapes = a.shape, loc.shape, scale.shape, b.shape, loc_p.shape, scale_p.shape
         kl = torch.addcmul(softplus(prior) - softplus(near), on, slope)
         if finite:
             return kl
-        return kl.masked_fill((torch.sigmoid(torch.where(b > 0, -a, a)) > 0) & b.isinf(), torch.inf)
+        return kl.masked_fill((torch.where(b > 0, off, on) > 0) & b.isinf(), torch.inf)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        on, slope, ratio, shift, square, b, scale_p = ctx.saved_tensors
+        on, off, slope, ratio, shift, square, b, scale_p = ctx.saved_tensors
         need, shapes = ctx.needs_input_grad, ctx.shapes
         by_on = grad * on
         by_unit = by_on / scale_p
         by_loc = by_unit * shift
         return (
-            (torch.ops.aten.sigmoid_backward(grad, on) * slope).sum_to_size(shapes[0]) if need[0] else None,
+            (by_on * off * slope).sum_to_size(shapes[0]) if need[0] else None,
             by_loc.sum_to_size(shapes[1]) if need[1] else None,
             torch.addcdiv(by_unit * ratio, by_unit, ratio, value=-1).sum_to_size(shapes[2]) if need[2] else None,
             (grad * (torch.sigmoid(b) - on)).sum_to_size(shapes[3]) if need[3] else None,

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 __all__ = ["OPTIMISERS", "Adam", "Momentum", "Optimiser"]
 
 _SLICE = 16_384  # values that one block of GPU threads updates
-_WHOLE = 2**21  # weights of so many values occupy a GPU by themselves
+_WHOLE = 2**22  # weights of so many values are 64 blocks or more without being cut
 
 
 class Optimiser:

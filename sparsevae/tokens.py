@@ -84,9 +84,16 @@ def _aligned(weight: Tensor, bias: Tensor, dtype: torch.dtype) -> tuple[Tensor, 
 
 
 def _added_up(rows: Tensor, tokens: Tensor, n: int) -> Tensor:
-    """Rows of the same token, added up, (N, H), (N,) -> (n, H), always in the same order, which `index_add` is not."""
+    """Rows of the same token, added up, (N, H), (N,) -> (n, H): an embedding's gradient, the same bits every time."""
     found: Tensor = torch.ops.aten.embedding_dense_backward(rows, tokens, n, -1, False)
     return found
+
+
+def _product(a: Tensor, b: Tensor, wide: torch.dtype) -> Tensor:
+    """a @ b, whose sums stay `wide`: rounded, they would drown what is left when like is taken from like."""
+    if a.dtype == wide:
+        return a @ b
+    return torch.mm(a, b, out_dtype=wide) if a.is_cuda else a.to(wide) @ b.to(wide)
 
 
 class _TokenLogProb(torch.autograd.Function):
@@ -103,8 +110,8 @@ class _TokenLogProb(torch.autograd.Function):
     there are l, p, their largest entries and the two products with p, in which g multiplies rows of H numbers, not of
     V, and one serves W and b. What comes of e_t is looked up, and added up as an embedding's gradient.
 
-    Products are taken in `dtype`, sums over chunks in the weights' own. Nothing is changed in place: compilers get that
-    wrong inside such a function.
+    Products are taken in `dtype`; sums over positions, in which e_t and p nearly cancel, are float32 or wider. Nothing
+    is changed in place: compilers get that wrong inside such a function.
     """
 
     @staticmethod
@@ -139,14 +146,15 @@ class _TokenLogProb(torch.autograd.Function):
         (V, H), dtype = weight.shape, ctx.dtype
         with torch.autocast(hidden.device.type, enabled=False):  # what the forward pass rounded, and nothing else
             W, b = _aligned(weight, bias, dtype)
-            weights = grad.unsqueeze(-1)
+            wide, weights = torch.promote_types(weight.dtype, torch.float32), grad.unsqueeze(-1)
             rows = pad(torch.cat([weights * hidden, weights], -1), (0, _up(H + 1) - H - 1))  # (N, H + 1 and padding)
-            total, by_hidden = _added_up(rows.to(weight.dtype), tokens, _up(V)), []  # of W, then of b, then nothing
+            total, by_hidden = _added_up(rows.to(wide), tokens, _up(V)), []  # of W, then of b, then nothing
             chunks = zip(*(a.split(ctx.chunk) for a in (hidden, tokens, weights, rows)), strict=True)
             for i, (h, t, g, r) in enumerate(chunks):
                 p = kept[i] if kept else softmax(linear(h.to(dtype), W, b), -1)  # (chunk, V)
-                total = total - (p.mT @ r.to(dtype)).to(total.dtype)
+                total = total - _product(p.mT, r.to(dtype), wide)
                 by_hidden.append((g * torch.addmm(W[t], p, W, alpha=-1)).to(hidden.dtype))
+            total = total.to(weight.dtype)
         return torch.cat(by_hidden), total[:V, :H].contiguous(), total[:V, H].contiguous(), None, None, None, None
 
 

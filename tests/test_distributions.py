@@ -20,7 +20,9 @@ from sparsevae.distributions import (
     divergence,
     logit,
     normal,
+    normal_by_variance,
     normal_kl,
+    spike_slab_kl,
     unit_divergence,
 )
 from sparsevae.gradients import AlwaysOn, ScaledSigmoid, StraightThroughConcrete
@@ -315,6 +317,37 @@ def test_the_gaussian_density_and_its_gradient_are_torch_s(shapes: tuple[tuple[i
         strict=True,
     ):
         assert torch.allclose(a, b, rtol=1e-10)
+
+
+def test_a_gaussian_by_its_variance_is_the_same_gaussian() -> None:
+    """Its root is taken late, and anew for everyone who asks: without gradients or with them."""
+    loc, deviation, value = (torch.randn(4, 3, generator=torch.Generator().manual_seed(k)).double() for k in range(3))
+    variance = deviation.square().requires_grad_()
+    ours, theirs = normal_by_variance(loc, variance), normal(loc, variance.sqrt())
+    other = normal(torch.zeros(3).double(), torch.ones(3).double())
+    assert torch.allclose(ours.log_prob(value), theirs.log_prob(value), rtol=1e-12)
+    assert torch.allclose(divergence(ours, other), divergence(theirs, other), rtol=1e-12)
+    assert torch.allclose(divergence(other, ours), divergence(other, theirs), rtol=1e-12)
+    for name in ("mean", "variance", "stddev"):
+        assert torch.allclose(getattr(ours, name), getattr(theirs, name), rtol=1e-12)
+    assert torch.allclose(ours.entropy(), theirs.entropy())
+    wide = ours.expand((5, 4))
+    assert wide.batch_shape == (5, 4)
+    assert torch.allclose(wide.log_prob(value), ours.log_prob(value).expand(5, 4))
+    ours.sample()  # without a gradient
+    (slope,) = torch.autograd.grad(ours.rsample().sum(), variance)
+    assert bool((slope != 0).all())
+
+
+def test_a_gate_that_is_nearly_certain_still_feels_its_kl() -> None:
+    """p (1 - p) is not 0 in float32 where p is rounded to 1: a slab may cost as much as 1 - p is small."""
+    for logits in (-40.0, -18.0, 18.0, 40.0):
+        slopes = []
+        for dtype in (torch.float32, torch.float64):
+            a, *others = torch.tensor([logits, 10.0, 0.5, -2.0, 0.0, 1e-3], dtype=dtype)
+            a = a.detach().requires_grad_()
+            slopes.append(float(torch.autograd.grad(spike_slab_kl(a, *others), a)[0]))
+        assert slopes[0] == pytest.approx(slopes[1], rel=1e-4)
 
 
 @pytest.mark.parametrize("shapes", [((4, 3), (4, 3)), ((4, 3), (3,)), ((2, 4, 3), (2, 1, 3)), ((3,), (4, 1))])

@@ -230,7 +230,7 @@ def test_without_room_to_keep_them_at_most_a_chunk_of_logits_exists_forward_and_
 
 
 @pytest.mark.parametrize("chunk", [4, 100])
-def test_logits_wait_for_the_backward_pass_as_far_as_they_fit_and_gradients_are_the_same(
+def test_probabilities_wait_for_the_backward_pass_as_far_as_they_fit_and_gradients_are_the_same(
     chunk: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hidden, weight, bias = pieces()
@@ -305,6 +305,33 @@ def test_under_autocast_logits_and_the_largest_probability_are_rounded_and_sums_
     for a, t in zip(ours, (hidden, weight, bias), strict=True):
         assert a.dtype == torch.float32
         assert float((a - t.grad).norm() / t.grad.norm()) < 2**-6
+
+
+@needs_bfloat16
+def test_what_frequent_tokens_add_up_to_is_not_drowned_by_rounding() -> None:
+    """Where p is right its gradients are small differences of large sums, which must not be rounded to bfloat16."""
+    N, V, H = 4096, 500, 16
+    hidden, weight = (t.bfloat16() for t in normals(0, (1, N, H), (V, H)))
+    bias = -torch.arange(1.0, V + 1).log().bfloat16()
+    p = torch.nn.functional.linear(hidden, weight / 8, bias).double().softmax(-1)
+    tokens = torch.multinomial(p[0], 1, generator=torch.Generator().manual_seed(0)).view(1, N)
+    expected = (torch.nn.functional.one_hot(tokens, V) - p).sum((0, 1))
+    free = bias.float().requires_grad_()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        each = sentences._TokenLogProb.apply(
+            hidden[0], (weight / 8).float(), free, tokens[0], 1000, torch.bfloat16, True
+        )
+    (found,) = torch.autograd.grad(each.sum(), free)
+    assert float((found - expected).norm() / expected.norm()) < 0.005
+
+
+def test_half_precision_weights_add_up_in_full_precision() -> None:
+    """4,096 times the same token: in bfloat16 a sum of ones would stop at 256."""
+    hidden = torch.zeros(1, 4096, 2, dtype=torch.bfloat16)
+    weight, bias = torch.zeros(8, 2, dtype=torch.bfloat16), torch.zeros(8, dtype=torch.bfloat16, requires_grad=True)
+    law = Tokens(hidden, weight, bias)
+    (slope,) = torch.autograd.grad(law.token_log_prob(torch.full((1, 4096), 5)).sum(), bias)
+    assert float(slope[5]) == pytest.approx(4096 * 7 / 8, rel=2**-8)
 
 
 @needs_bfloat16
