@@ -224,6 +224,9 @@ class Run:
         for feed in self.feeds:
             feed.run = partial(self._eager, feed)
         self._prime()
+        self.still = Tape(mix(training.seed, 11), rows.device)
+        self.reconstruction()  # which records what noise it takes
+        self.still.refill(0)
         self.untrained = self.reconstruction()
 
     def _compares_rows(self) -> bool:
@@ -428,10 +431,11 @@ class Run:
 
     def reconstruction(self) -> Tensor:
         """-log p(x|z) of a few training rows, always the same ones with the same noise, (*members,)."""
+        self.still.rewind()
         with torch.no_grad(), evaluating(self.model):
             feed = self.feeds[0]  # the narrowest
             x = self.prepare(feed.rows.take(feed.order.items[:FEW]))
-            trace = self.model(x, Draw(PerRow(row_keys(x), self.training.seed), hard=True))
+            trace = self.model(x, Draw(self.still, hard=True))
             total: Tensor = torch.stack([term.mean(-1) for term in nll(trace).values()]).sum(0)
             return total
 

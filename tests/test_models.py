@@ -367,7 +367,7 @@ TRAINING_EFFECTS: dict[str, tuple[dict[str, Any], Any]] = {
     "schedules": ({}, ...),  # drives the first weight of the model's own
     "binarise": ({}, True),  # on grey pixels
     "validation_fraction": ({}, 0.25),
-    "patience": ({"validation_fraction": 0.25, "report_every": 1, "learning_rate": 0.5, "steps": 20}, 1),
+    "patience": ({"validation_fraction": 0.25, "report_every": 1, "learning_rate": 0.3, "steps": 20}, 1),
     "seed": ({}, 1),
 }
 WITHOUT_EFFECT: dict[str, tuple[Any, str]] = {
