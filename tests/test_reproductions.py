@@ -43,7 +43,8 @@ def test_a_finished_job_is_not_run_again(tmp_path: Path) -> None:
 
 def test_runs_of_an_earlier_report_are_not_run_again(tmp_path: Path) -> None:
     runs = jobs.run(_square, [{"number": 2}, {"number": 3}], tmp_path / "there")
-    (tmp_path / "report.json").write_text(json.dumps({"runs": runs}))
+    nameless = {"number": 1, "square": 1}  # as older reports have them: it is run again
+    (tmp_path / "report.json").write_text(json.dumps({"runs": [*runs, nameless]}))
     jobs.recall(tmp_path / "report.json", tmp_path / "here")
     assert jobs.finished(_square, [{"number": n} for n in (1, 2, 3)], tmp_path / "here") == [
         {"number": 2},
@@ -400,8 +401,11 @@ def test_hsvae_s_table_is_made_of_fifteen_epochs_of_every_model(
         assert ("gates" in r and r["gates"] is not None) == r["name"].startswith("HSVAE")
     assert not any("published" in row for row in rows)  # of 4 units
     assert hsvae_dbpedia.overlap(parts | {"test": parts["train"]}) == 60
-    hsvae_dbpedia.figure(results, tmp_path / "figure.png")
-    assert (tmp_path / "figure.png").stat().st_size > 1000
+    for name, shown in (("all", results), ("the classifier", [r for r in results if r["name"] == "SC"])):
+        hsvae_dbpedia.figure(shown, tmp_path / f"{name}.png")
+        assert (tmp_path / f"{name}.png").stat().st_size > 1000
+    alone = [row for row in rows if row["name"] == "SC"]
+    assert hsvae_dbpedia.verdict(alone, results[-1:], "best").keys() == {"correlation of accuracy with R, all runs"}
     # the authors' folder has no classes of validation sentences: the end then counts for the best
     parts["valid"] = (parts["valid"][0], None)
     bare = hsvae_dbpedia.train("SC", 4, 0, 30, device="cpu")
