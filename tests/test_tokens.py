@@ -307,18 +307,26 @@ def test_under_autocast_logits_and_the_largest_probability_are_rounded_and_sums_
         assert float((a - t.grad).norm() / t.grad.norm()) < 2**-6
 
 
-@needs_bfloat16
-def test_what_frequent_tokens_add_up_to_is_not_drowned_by_rounding() -> None:
+@pytest.mark.parametrize(
+    "device",
+    [
+        pytest.param("cpu", marks=needs_bfloat16),
+        pytest.param(
+            "cuda", marks=[pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")]
+        ),
+    ],
+)
+def test_what_frequent_tokens_add_up_to_is_not_drowned_by_rounding(device: str) -> None:
     """Where p is right its gradients are small differences of large sums, which must not be rounded to bfloat16."""
     N, V, H = 4096, 500, 16
-    hidden, weight = (t.bfloat16() for t in normals(0, (1, N, H), (V, H)))
-    bias = -torch.arange(1.0, V + 1).log().bfloat16()
+    hidden, weight = (t.bfloat16().to(device) for t in normals(0, (1, N, H), (V, H)))
+    bias = -torch.arange(1.0, V + 1, device=device).log().bfloat16()
     p = torch.nn.functional.linear(hidden, weight / 8, bias).double().softmax(-1)
-    tokens = torch.multinomial(p[0], 1, generator=torch.Generator().manual_seed(0)).view(1, N)
+    tokens = torch.multinomial(p[0].cpu(), 1, generator=torch.Generator().manual_seed(0)).view(1, N).to(device)
     expected = (torch.nn.functional.one_hot(tokens, V) - p).sum((0, 1))
     free = bias.float().requires_grad_()
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        each = sentences._TokenLogProb.apply(
+    with torch.autocast(device, dtype=torch.bfloat16):
+        each: Tensor = sentences._TokenLogProb.apply(
             hidden[0], (weight / 8).float(), free, tokens[0], 1000, torch.bfloat16, True
         )
     (found,) = torch.autograd.grad(each.sum(), free)
