@@ -146,10 +146,10 @@ class _TokenLogProb(torch.autograd.Function):
         (V, H), dtype = weight.shape, ctx.dtype
         with torch.autocast(hidden.device.type, enabled=False):  # what the forward pass rounded, and nothing else
             W, b = _aligned(weight, bias, dtype)
-            wide, weights = torch.promote_types(weight.dtype, torch.float32), grad.unsqueeze(-1)
-            rows = pad(torch.cat([weights * hidden, weights], -1), (0, _up(H + 1) - H - 1))  # (N, H + 1 and padding)
+            wide, shares = torch.promote_types(dtype, torch.float32), grad.unsqueeze(-1)
+            rows = pad(torch.cat([shares * hidden, shares], -1), (0, _up(H + 1) - H - 1))  # (N, H + 1 and padding)
             total, by_hidden = _added_up(rows.to(wide), tokens, _up(V)), []  # of W, then of b, then nothing
-            chunks = zip(*(a.split(ctx.chunk) for a in (hidden, tokens, weights, rows)), strict=True)
+            chunks = zip(*(a.split(ctx.chunk) for a in (hidden, tokens, shares, rows)), strict=True)
             for i, (h, t, g, r) in enumerate(chunks):
                 p = kept[i] if kept else softmax(linear(h.to(dtype), W, b), -1)  # (chunk, V)
                 total = total - _product(p.mT, r.to(dtype), wide)

@@ -295,6 +295,11 @@ def test_under_autocast_logits_and_the_largest_probability_are_rounded_and_sums_
     expected = torch.where(spoken(SENTENCES), expected, 0.0)
     assert found.dtype == torch.float32
     torch.testing.assert_close(found.detach(), expected, rtol=0, atol=1.01 * 2**-8)
+    other = torch.where((SENTENCES == EOS) | ~spoken(SENTENCES), SENTENCES, 2)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        apart = found - Tokens(hidden, weight, bias, 4).token_log_prob(other)
+    differences = (logits.gather(-1, t.unsqueeze(-1)).squeeze(-1) for t in (SENTENCES, other))
+    torch.testing.assert_close(apart.detach(), next(differences) - next(differences), rtol=1e-6, atol=1e-6)
     exact = Tokens(hidden, weight, bias, 4).token_log_prob(SENTENCES)
     assert not torch.equal(found, exact)
     found.sum().backward()  # outside autocast, as it should be
@@ -311,9 +316,7 @@ def test_under_autocast_logits_and_the_largest_probability_are_rounded_and_sums_
     "device",
     [
         pytest.param("cpu", marks=needs_bfloat16),
-        pytest.param(
-            "cuda", marks=[pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")]
-        ),
+        pytest.param("cuda", marks=pytest.mark.gpu),
     ],
 )
 def test_what_frequent_tokens_add_up_to_is_not_drowned_by_rounding(device: str) -> None:
@@ -351,6 +354,17 @@ def test_states_that_autocast_rounded_meet_full_weights_outside_it() -> None:
     log_p.sum().backward()
     assert low.grad.dtype == torch.bfloat16
     assert weight.grad.dtype == torch.float32
+
+
+def test_wide_states_meet_narrow_weights_at_full_width() -> None:
+    hidden, weight, bias = pieces()
+    narrow = [t.detach().float().requires_grad_() for t in (weight, bias)]
+    wide = [t.detach().double().requires_grad_() for t in narrow]
+    found = torch.autograd.grad(Tokens(hidden, *narrow, 4).log_prob(SENTENCES).sum(), (hidden, *narrow))
+    expected = torch.autograd.grad(plain(hidden, *wide, SENTENCES).sum(), (hidden, *wide))
+    torch.testing.assert_close(found[0], expected[0], rtol=1e-12, atol=1e-12)
+    for a, b in zip(found[1:], expected[1:], strict=True):
+        assert torch.equal(a, b.float())
 
 
 @needs_bfloat16
