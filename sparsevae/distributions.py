@@ -77,8 +77,7 @@ class _Gaussian(Independent):  # type: ignore[type-arg]
         return _Gaussian(self.base_dist.loc.expand(shape), self.base_dist.scale.expand(shape))
 
     def log_prob(self, value: Tensor) -> Tensor:
-        loc, variance = self.base_dist.loc, self.base_dist.variance
-        density: Tensor = _GaussianLogProb.apply(value, loc, variance)  # type: ignore[no-untyped-call]
+        density: Tensor = _GaussianLogProb.apply(value, self.mean, self.variance)  # type: ignore[no-untyped-call]
         return density
 
 
@@ -105,10 +104,6 @@ class _GaussianByVariance(_Gaussian):
     def expand(self, batch_shape: _Shape, _instance: Distribution | None = None) -> Distribution:
         shape = torch.Size(batch_shape) + self.event_shape
         return _GaussianByVariance(self._loc.expand(shape), self._variance.expand(shape))
-
-    def log_prob(self, value: Tensor) -> Tensor:
-        density: Tensor = _GaussianLogProb.apply(value, self._loc, self._variance)  # type: ignore[no-untyped-call]
-        return density
 
 
 def normal(loc: Tensor, scale: Tensor) -> Distribution:
