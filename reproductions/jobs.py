@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 import sparsevae as sv
+from sparsevae.storage import write_file
 
 __all__ = ["finished", "options", "recall", "run", "run_stack"]
 
@@ -110,12 +111,6 @@ def _name(device: str) -> str:
     return torch.cuda.get_device_name(chosen) if chosen is not None and chosen.type == "cuda" else device
 
 
-def _keep(path: Path, result: dict[str, Any]) -> None:
-    part = path.with_suffix(".part")
-    part.write_text(json.dumps(result))
-    part.replace(path)
-
-
 def finished(function: Callable[..., Any], jobs: Iterable[Job], folder: Path) -> list[Job]:
     """Those of the jobs that need not be run."""
     return [job for job in jobs if _path(folder, function, job).exists()]
@@ -126,9 +121,8 @@ def recall(report: Path, folder: Path) -> None:
 
     A run that does not name its job is left out.
     """
-    folder.mkdir(parents=True, exist_ok=True)
     for result in (r for r in json.loads(report.read_text())["runs"] if "job" in r):
-        _keep(folder / f"{result['job']}.json", result)
+        write_file(folder / f"{result['job']}.json", json.dumps(result).encode())
 
 
 def run(
@@ -139,7 +133,6 @@ def run(
     A job is known by its arguments, the `code` that it runs in its script and the library's version, not by where it
     ran: what is already in the folder is not run again.
     """
-    folder.mkdir(parents=True, exist_ok=True)
     results = []
     for job in jobs:
         path = _path(folder, function, job)
@@ -148,7 +141,7 @@ def run(
             result = {**job, **function(**job, device=device)}
             result |= {"device": _name(device), "torch": torch.__version__, "library": library()}
             result |= {"seconds": round(time.perf_counter() - began, 1), "job": path.stem}
-            _keep(path, result)
+            write_file(path, json.dumps(result).encode())
             print(f"{path.stem}: {result['seconds']} s", flush=True)
         results.append(json.loads(path.read_text()))
     return results
