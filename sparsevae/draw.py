@@ -14,6 +14,8 @@ and returns a value. Where the noise comes from is the one choice:
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import singledispatch
 from typing import Any, Protocol
 
@@ -143,6 +145,17 @@ class Tape:
         for buffer in self.uniforms:
             _uniform_(buffer, self.generator)
         self.rewind()
+
+    @contextmanager
+    def lent(self, normals: Sequence[Tensor], uniforms: Sequence[Tensor]) -> Iterator[None]:
+        """Other tensors of the same shapes in place of the buffers, from the first on, for a while."""
+        own = self.normals, self.uniforms
+        self.normals, self.uniforms = list(normals), list(uniforms)
+        self.rewind()
+        try:
+            yield
+        finally:
+            self.normals, self.uniforms = own
 
     def normal(self, like: Tensor) -> Tensor:
         if self._normal == len(self.normals):

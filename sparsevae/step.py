@@ -30,6 +30,7 @@ from sparsevae.optimisers import OPTIMISERS
 from sparsevae.rows import Rows, parts
 from sparsevae.schedules import Schedule
 from sparsevae.settings import Training
+from sparsevae.tracing import Graph, repeatable
 
 __all__ = [
     "ACTIVE_VARIANCE",
@@ -47,6 +48,7 @@ __all__ = [
 
 ACTIVE_VARIANCE = 0.01  # a unit is active when the mean of q(z|x) varies by more than this over the rows
 FEW, RUIN = 128, 10.0  # a model is ruined when it tells these many rows so many times worse than before training
+LONG = 3_000  # steps, from which on a CPU run is traced: that takes a tenth of a second, and the first time a second
 BLOCK = 512  # rows per pass outside the training step, always: matrix products round differently for other shapes
 
 
@@ -105,8 +107,12 @@ class Plan:
 
 
 class Feed:
-    """Rows of one width: their order, the static buffers that hold a batch of them, and how a step on it is run."""
+    """Rows of one width: their order, the static buffers that hold a batch of them, and how a step on it is run.
 
+    `differentiate` leaves gradients in the weights and returns the terms; `run` takes the whole step.
+    """
+
+    differentiate: Callable[[], Tensor]
     run: Callable[[], object]
 
     def __init__(self, rows: Rows, order: Order) -> None:
@@ -189,6 +195,7 @@ class Run:
     ) -> None:
         self.model, self.objective, self.rows, self.items, self.training = model, objective, rows, items, training
         self.prepare, self.total = prepare, total
+        self._parts = model, objective, prepare  # all that a step calls
         self.rows_an_item = int(training.n_samples) * points(model)[0]
         self.parameters = [p for p in model.parameters() if p.requires_grad]
         self.rate = torch.tensor(training.learning_rate, device=rows.device)
@@ -222,7 +229,7 @@ class Run:
         self.stopped = False  # by patience, before the last step
         self._written: dict[str, float] = {}
         for feed in self.feeds:
-            feed.run = partial(self._eager, feed)
+            feed.differentiate, feed.run = partial(self._backward, feed), partial(self._eager, feed)
         self._prime()
         self.still = Tape(mix(training.seed, 11), rows.device)
         self.reconstruction()  # which records what noise it takes
@@ -243,9 +250,9 @@ class Run:
         feed, turn = self.plan(step)
         return self.feeds[feed].order(turn)
 
-    def _measure(self, feed: Feed) -> tuple[Tensor, dict[str, Tensor]]:
-        """Forward pass on the static buffers: the loss and every term, (*members,)."""
-        x = self.prepare(feed.read())
+    def _measure(self, x: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        """Forward pass on a batch as it was read: the loss and every term, (*members,)."""
+        x = self.prepare(x)
         if self.training.binarise:
             x = (x > self.tape.uniform(x)).to(x.dtype)
         if self.rows_an_item > 1:
@@ -253,22 +260,35 @@ class Run:
         loss, terms = self.objective(self.model(x, Draw(self.tape, hard=False)))
         return loss, terms
 
-    def _loss(self, feed: Feed) -> tuple[Tensor, Tensor]:
+    def _loss(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """The loss, (*members,), and with it every term, (1 + terms, *members), without a gradient."""
-        loss, terms = self._measure(feed)
+        loss, terms = self._measure(x)
         return loss, torch.stack([v.detach() for v in (loss, *terms.values())])
+
+    def _forward(self, feed: Feed) -> tuple[Tensor, Tensor]:
+        return self._loss(feed.read())
 
     def _precision(self) -> AbstractContextManager[object]:
         return precision(self.rows.device, bf16=self.training.bf16)
 
-    def _eager(self, feed: Feed) -> None:
+    def _backward(self, feed: Feed) -> Tensor:
         for p in self.parameters:
             p.grad = None
         with self._precision():
-            loss, terms = self._loss(feed)
+            loss, terms = self._forward(feed)
         loss.backward(self.ones)
+        return terms
+
+    def _repeat(self, feed: Feed, graph: Graph) -> Tensor:
+        terms, gradients = graph(feed.read())
+        for p, g in zip(self.parameters, gradients, strict=True):
+            p.grad = g
+        return terms
+
+    def _eager(self, feed: Feed) -> None:
+        terms = feed.differentiate()
         if self.training.clip_norm is not None:
-            clip_gradients(self.parameters, float(self.training.clip_norm), loss.shape)
+            clip_gradients(self.parameters, float(self.training.clip_norm), self.ones.shape)
         self.optimiser.step()
         self.sums.add_(terms)  # what is not finite stays so: one look at the sums tells of every step
 
@@ -278,7 +298,7 @@ class Run:
         for feed in self.feeds:
             self.tape = Tape(mix(self.training.seed, 2), self.rows.device)
             with torch.no_grad(), evaluating(self.model), self._precision():
-                loss, terms = self._measure(feed)
+                loss, terms = self._measure(feed.read())
             asked[tuple(tuple(noise.shape) for noise in (*self.tape.normals, *self.tape.uniforms))] = feed
         if len(asked) > 1:
             shapes = " and ".join(f"{noise} for rows of {f.batch.shape[-1]}" for noise, f in asked.items())
@@ -326,33 +346,47 @@ class Run:
     # -- faster ways to take the same step --------------------------------------------------------------------
 
     def accelerate(self, say: Callable[[str], None]) -> None:
-        """Compile and capture the step where that pays; on failure say so once and stay with the slower way."""
+        """Trace, compile and capture the step where that pays; on failure say so once and stay with the slower way."""
         cuda = self.rows.device.type == "cuda"
         wanted = self.training.compile
         if wanted or (wanted is None and cuda and self.total - self.step >= 20_000):
             self._attempt("compiling", self._compile, say)
+        elif not cuda and len(self.feeds) == 1 and self.total >= LONG and repeatable(*self._parts):
+            self._attempt("tracing", self._trace, say)
         if cuda:
             self._attempt("capturing a CUDA graph of", self._capture, say)
 
     def _attempt(self, what: str, action: Callable[[], None], say: Callable[[str], None]) -> None:
         before = self.state()
-        plain = self._loss, [feed.run for feed in self.feeds]
+        plain = self._forward, [(feed.differentiate, feed.run) for feed in self.feeds]
         try:
             action()
         except Exception as error:  # whatever a compiler or driver throws: the eager step always works
-            self._loss = plain[0]  # type: ignore[method-assign]
-            for feed, run in zip(self.feeds, plain[1], strict=True):
-                feed.run = run
+            self._forward = plain[0]  # type: ignore[method-assign]
+            for feed, ways in zip(self.feeds, plain[1], strict=True):
+                feed.differentiate, feed.run = ways
             say(f"{what} the step failed ({type(error).__name__}: {str(error).splitlines()[0]}); going on without.")
         self.load(before)
 
+    def _trace(self, *, compiled: bool = False) -> None:
+        for feed in self.feeds:
+            graph = Graph(
+                self._loss, (self.model, self.objective, self.prepare), self.parameters, self.tape, feed.read()
+            )
+            if compiled:
+                graph.compile()
+            feed.differentiate = partial(self._repeat, feed, graph)
+
     def _compile(self) -> None:
+        if self.rows.device.type == "cpu" and repeatable(*self._parts):
+            self._trace(compiled=True)
+            return
         with warnings.catch_warnings():  # torch's own deprecations, raised while it imports its compiler
             warnings.simplefilter("ignore")
             # Layouts stay as they are: with its own, torch 2.11 cannot compile images of one channel. Each width is
             # compiled for itself, which is what a graph needs.
-            self._loss = torch.compile(  # type: ignore[method-assign]
-                self._loss, dynamic=False, options={"layout_optimization": False}
+            self._forward = torch.compile(  # type: ignore[method-assign]
+                self._forward, dynamic=False, options={"layout_optimization": False}
             )
             for feed in self.feeds:
                 self.tape.refill(0)

@@ -824,15 +824,20 @@ def test_a_second_compiled_model_is_not_the_first() -> None:
         assert compiled.history_.column("loss") == pytest.approx(eager.history_.column("loss"), rel=1e-3)
 
 
+class Own(torch.nn.Identity):
+    """A layer that is not torch's: torch.compile watches what its Python does."""
+
+
+@pytest.mark.parametrize("own", [{}, {"encoder": Own()}], ids=["our layers", "a user's"])
 def test_a_compiler_that_fails_is_said_and_done_without(
-    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], own: dict[str, Any]
 ) -> None:
     def no_compiler(*args: Any, **kwargs: Any) -> None:
         raise RuntimeError("no C compiler\nin this tent")
 
-    eager = make().fit(X)
-    monkeypatch.setattr(torch, "compile", no_compiler)
-    est = make(training={"compile": True, "verbose": 1}).fit(X)
+    eager = make(**own).fit(X)
+    monkeypatch.setattr("torch.compile" if own else "torch._inductor.compile", no_compiler)
+    est = make(training={"compile": True, "verbose": 1}, **own).fit(X)
     assert "compiling the step failed (RuntimeError: no C compiler); going on without." in capfd.readouterr().err
     assert torch.equal(weights(est), weights(eager))
 

@@ -1,0 +1,259 @@
+"""A traced step: the same numbers as an eager one, for every model, from one list of operations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+import sparsevae as sv
+from reproductions.stack import fit_together
+from sparsevae import step
+from sparsevae.draw import Tape
+from sparsevae.gradients import ESTIMATORS
+from sparsevae.models import SUPERVISED, known
+from sparsevae.step import Run
+from sparsevae.tracing import Graph, repeatable
+
+pytestmark = pytest.mark.filterwarnings("ignore::sparsevae.SparsityWarning")
+
+
+def images(n: int = 300, d: int = 64) -> Any:
+    rng = np.random.default_rng(0)
+    return np.clip(255 * (rng.random((n, 6)) < 0.3) @ rng.random((6, d)) ** 4, 0, 255).astype(np.uint8)
+
+
+def labels(model: Any, n: int = 300) -> Any:
+    """What a supervised model learns: sets of labels, classes or counts."""
+    rng = np.random.default_rng(1)
+    return (rng.random((n, 4)) < 0.3).astype(int) if model is sv.SDLGMClassifier else rng.integers(3, size=n)
+
+
+@pytest.fixture
+def traced(monkeypatch: pytest.MonkeyPatch) -> Callable[[bool], list[Any]]:
+    """Have runs of any length traced, or none; returns the graphs that are made. A trace that fails is an error."""
+    made: list[Any] = []
+
+    class Kept(Graph):
+        calls = 0
+
+        def __init__(self, *args: Any) -> None:
+            super().__init__(*args)
+            made.append(self)
+
+        def __call__(self, x: Tensor) -> Any:
+            self.calls += 1
+            return super().__call__(x)
+
+    def choose(way: bool) -> list[Any]:
+        made.clear()
+        monkeypatch.setattr(step, "LONG", 1 if way else 10**9)
+        return made
+
+    monkeypatch.setattr(step, "Graph", Kept)
+    monkeypatch.setattr(Run, "_attempt", lambda self, what, action, say: (s := self.state(), action(), self.load(s)))
+    return choose
+
+
+def trained(model: Any = sv.VSC, n_features: int = 64, own: Any = None, **settings: Any) -> Any:
+    run = {"steps": 12, "batch_size": 50, "report_every": 4, "verbose": 0, "device": "cpu"} | settings
+    est = model(**{"hidden": (16,), "training": sv.Training(**run)} | (own or {}))
+    if "n_components" in est.get_params():
+        est.set_params(n_components=8)
+    X = images(d=n_features)
+    return est.fit(X, labels(model)) if model in SUPERVISED.values() else est.fit(X)
+
+
+def assert_traced_equals_eager(traced: Callable[[bool], list[Any]], **run: Any) -> None:
+    assert not traced(False)
+    eager = trained(**run)
+    made = traced(True)
+    other = trained(**run)
+    assert made
+    assert all(graph.calls == 12 for graph in made)  # one, or one a fold
+    wanted, found = eager.model_.state_dict(), other.model_.state_dict()
+    assert wanted.keys() == found.keys()
+    for name in wanted:
+        assert torch.equal(wanted[name], found[name]), name
+    assert list(eager.history_) == list(other.history_)
+
+
+@pytest.mark.parametrize("model", known().values(), ids=known())
+def test_every_model_is_traced_and_equals_its_eager_run_bit_for_bit(traced: Any, model: Any) -> None:
+    assert_traced_equals_eager(traced, model=model)
+
+
+@pytest.mark.parametrize("gradient", ESTIMATORS)
+def test_so_does_every_gradient_through_discrete_draws(traced: Any, gradient: str) -> None:
+    """Hooks that divide a gradient and slopes that grow are part of the list."""
+    assert_traced_equals_eager(traced, model=sv.DiscreteVAE, own={"gradient": gradient})
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"n_samples": 3, "clip_norm": 1.0, "binarise": True, "kl_warmup": 8},
+        {"optimizer": "momentum", "learning_rate": 1e-3, "free_bits": 0.1},
+    ],
+    ids=["noise and schedules", "momentum"],
+)
+def test_so_does_every_setting(traced: Any, settings: dict[str, Any]) -> None:
+    own = {"likelihood": "bernoulli"} if "binarise" in settings else {}
+    assert_traced_equals_eager(traced, own=own, **settings)
+
+
+@pytest.mark.parametrize("network", ["conv", "asperti"])
+def test_so_do_convolutions(traced: Any, network: str) -> None:
+    assert_traced_equals_eager(traced, model=sv.VAE, n_features=784, own={"network": network, "hidden": None})
+
+
+def test_so_do_statistics_of_batches(traced: Any) -> None:
+    """torch's own layers may write into their buffers."""
+    normed = nn.Sequential(nn.Linear(64, 16), nn.BatchNorm1d(16), nn.ReLU())
+    assert_traced_equals_eager(traced, own={"encoder": normed})
+
+
+def test_so_do_models_that_train_as_one(traced: Any) -> None:
+    found = []
+    for way in (False, True):
+        made = traced(way)
+        own = {"hidden": (16,), "n_components": 8}
+        settings = {"steps": 12, "batch_size": 50, "verbose": 0, "device": "cpu"}
+        members = [sv.VSC(**own, alpha=a, training=sv.Training(**settings, seed=s)) for a, s in ((0.1, 0), (0.3, 1))]
+        fit_together(members, images())
+        assert len(made) == way
+        found.append([v for m in members for v in m.model_.state_dict().values()])
+    assert all(torch.equal(a, b) for a, b in zip(*found, strict=True))
+
+
+class Counting(nn.Module):
+    """A user's own layer, whose Python does another thing at every step."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.calls = nn.Linear(64, 16), 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls += 1
+        return self.body(x) * (1 if self.calls < 5 else 2)
+
+
+def test_python_that_may_change_is_not_traced(traced: Any) -> None:
+    made, own = traced(True), Counting()
+    est = trained(own={"encoder": own})
+    assert not made
+    assert est.model_.encoder[0].calls > 12
+    assert not repeatable(est.model_)
+    assert repeatable(trained().model_)
+
+
+def test_recurrent_nets_are_not_traced(traced: Any) -> None:
+    """Their graphs would have some twenty operations a position."""
+    made = traced(True)
+    text = sv.VAE(4, hidden=(8,), text=sv.Text(), training=sv.Training(steps=3, verbose=0, device="cpu"))
+    text.fit([f"word{i % 7} and word{i % 5}" for i in range(60)])
+    assert not made
+    assert not repeatable(text.model_)
+
+
+def test_short_runs_are_not_worth_it(traced: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = traced(True)
+    monkeypatch.setattr(step, "LONG", 13)
+    trained()
+    assert not made
+    trained(steps=13)
+    assert len(made) == 1
+
+
+def test_a_resumed_run_goes_on_as_it_began(traced: Any, tmp_path: Any) -> None:
+    """However few steps are left: what counts is how long the run is."""
+    made = traced(True)
+    whole = trained()
+
+    def stop(row: Any) -> None:
+        if row["step"] == 8:
+            raise RuntimeError("the power is gone")
+
+    run = {"folder": str(tmp_path), "checkpoint_every": 4}
+    est = sv.VSC(8, hidden=(16,), training=sv.Training(steps=12, batch_size=50, report_every=4, verbose=0, **run))
+    with pytest.raises(RuntimeError, match="the power is gone"):
+        est.fit(images(), watch=stop)
+    est.set_params(training__resume=True).fit(images())
+    assert [graph.calls for graph in made] == [12, 8, 8]
+    assert all(torch.equal(a, b) for a, b in zip(whole.model_.parameters(), est.model_.parameters(), strict=True))
+
+
+def noise() -> Tape:
+    return Tape(0, torch.device("cpu"))
+
+
+def test_gradients_have_memory_of_their_own() -> None:
+    """Two weights that are added have one gradient, and a mean has one number in many places: neither is left so."""
+    pair = nn.ParameterList([torch.ones(3), torch.zeros(3), torch.ones(3)])
+
+    def function(x: Tensor) -> tuple[Tensor, Tensor]:
+        loss = ((pair[0] + pair[1]) * x).sum() + pair[2].sum()
+        return loss, loss.detach()
+
+    graph = Graph(function, [pair], list(pair), noise(), torch.zeros(3))
+    x = torch.tensor([1.0, 2.0, 3.0])
+    terms, (a, b, c) = graph(x)
+    assert terms.item() == 9.0
+    assert torch.equal(a, x)
+    assert torch.equal(b, x)
+    assert torch.equal(c, torch.ones(3))
+    assert c.is_contiguous()
+    assert len({t.untyped_storage().data_ptr() for t in (a, b, c, x)}) == 4
+
+
+def test_a_weight_that_is_not_used_has_no_gradient() -> None:
+    pair = nn.ParameterList([torch.ones(3), torch.zeros(3)])
+    graph = Graph(lambda x: ((pair[0] * x).sum(), x.sum()), [pair], list(pair), noise(), torch.zeros(3))
+    assert graph(torch.ones(3))[1][1] is None
+
+
+def test_what_a_step_reads_is_read_anew_at_every_step() -> None:
+    weight, knob, tape = nn.ParameterList([torch.ones(2)]), nn.BatchNorm1d(2), noise()
+    tape.normal(torch.zeros(2))
+    tape.rewind()
+
+    def function(x: Tensor) -> tuple[Tensor, Tensor]:
+        loss = (weight[0] * x * knob.running_mean + tape.normal(x)).sum()
+        return loss, loss.detach()
+
+    graph = Graph(function, [weight, knob], list(weight), tape, torch.zeros(2))
+    assert graph(torch.ones(2))[0].item() == 0
+    knob.running_mean.fill_(3.0)
+    tape.normals[0].fill_(0.5)
+    with torch.no_grad():
+        weight[0].fill_(2.0)
+    terms, gradients = graph(torch.ones(2))
+    assert terms.item() == 2 * (2 * 3 + 0.5)
+    assert torch.equal(gradients[0], torch.full((2,), 3.0))
+
+
+def test_a_tensor_from_elsewhere_is_an_error() -> None:
+    """It would be read once and never again."""
+    weight, hidden = nn.ParameterList([torch.ones(2)]), torch.ones(2)
+    with pytest.raises(Exception, match="convert all Tensors to FakeTensors"):
+        Graph(lambda x: ((weight[0] * hidden * x).sum(), x.sum()), [weight], list(weight), noise(), torch.zeros(2))
+    with pytest.raises(ValueError, match="weights must be parameters of the parts, in their order"):
+        Graph(lambda x: (x.sum(), x.sum()), [weight], [nn.Parameter(hidden)], noise(), torch.zeros(2))
+
+
+def test_a_trace_that_fails_is_said_and_done_without(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def no_trace(*args: Any) -> None:
+        raise RuntimeError("no paper\nto write on")
+
+    eager = trained()
+    monkeypatch.setattr(step, "LONG", 1)
+    monkeypatch.setattr(step, "Graph", no_trace)
+    est = trained(verbose=1)
+    assert "tracing the step failed (RuntimeError: no paper); going on without." in capfd.readouterr().err
+    assert all(torch.equal(a, b) for a, b in zip(eager.model_.parameters(), est.model_.parameters(), strict=True))
