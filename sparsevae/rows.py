@@ -31,12 +31,16 @@ class Rows(Protocol):
     @property
     def shape(self) -> tuple[int, int]: ...
 
-    def take(self, index: Tensor) -> Tensor:
-        """(B,) integer positions on the device -> (B, D) float32 on the device."""
+    def pick(self, index: Tensor) -> Tensor:
+        """(B,) integer positions on the device -> (B, D) on the device, in a type that float32 holds."""
         ...
 
+    def take(self, index: Tensor) -> Tensor:
+        """(B,) integer positions on the device -> (B, D) float32 on the device."""
+        return self.pick(index).to(torch.float32)
 
-class Host:
+
+class Host(Rows):
     """An array in host memory or on disk; rows are copied batch by batch."""
 
     static = False
@@ -48,13 +52,13 @@ class Host:
     def shape(self) -> tuple[int, int]:
         return self.X.shape[0], self.X.shape[1]
 
-    def take(self, index: Tensor) -> Tensor:
+    def pick(self, index: Tensor) -> Tensor:
         rows = np.take(self.X, index.cpu().numpy(), axis=0)
         compact = rows if rows.dtype == np.uint8 else rows.astype(np.float32, copy=False)
-        return torch.from_numpy(compact).to(self.device, non_blocking=True).to(torch.float32)
+        return torch.from_numpy(compact).to(self.device, non_blocking=True)
 
 
-class Resident:
+class Resident(Rows):
     """A tensor on the device in its own compact dtype; a batch is one gather."""
 
     static = True
@@ -68,11 +72,11 @@ class Resident:
     def shape(self) -> tuple[int, int]:
         return self.data.shape[0], self.data.shape[1]
 
-    def take(self, index: Tensor) -> Tensor:
-        return self.data.index_select(0, index).to(torch.float32)
+    def pick(self, index: Tensor) -> Tensor:
+        return self.data.index_select(0, index)
 
 
-class Csr:
+class Csr(Rows):
     """A sparse matrix as (indptr, indices, values) on the device; only a batch is ever dense."""
 
     static = False
@@ -92,7 +96,7 @@ class Csr:
     def shape(self) -> tuple[int, int]:
         return len(self.indptr) - 1, self.n_features
 
-    def take(self, index: Tensor) -> Tensor:
+    def pick(self, index: Tensor) -> Tensor:
         start = self.indptr[index]
         count = self.indptr[index + 1] - start
         row = torch.repeat_interleave(torch.arange(len(index), device=self.device), count)
@@ -103,10 +107,10 @@ class Csr:
         return out
 
 
-class Ragged:
+class Ragged(Rows):
     """Rows of whole numbers that end in padding: sentences, say. Batches of short rows need few columns.
 
-    `take` gives all columns, as every Rows does. `parts` gives the same rows by width.
+    `pick` gives all columns, as every Rows does. `parts` gives the same rows by width.
 
     Parameters
     ----------
@@ -143,9 +147,9 @@ class Ragged:
     def shape(self) -> tuple[int, int]:
         return self.data.shape[0], self.data.shape[1]
 
-    def take(self, index: Tensor) -> Tensor:
+    def pick(self, index: Tensor) -> Tensor:
         if isinstance(self.data, Tensor):
-            return self.data.index_select(0, index).to(torch.float32)
+            return self.data.index_select(0, index)
         rows = self.data[index.cpu().numpy()].astype(np.float32)  # not np.take, which would copy all of a view first
         return torch.from_numpy(rows).to(self.device, non_blocking=True)
 

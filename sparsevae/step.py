@@ -118,19 +118,21 @@ class Feed:
     def __init__(self, rows: Rows, order: Order) -> None:
         self.rows, self.order = rows, order
         self.index = order(0).clone()
-        self.batch = rows.take(self.index)
+        self.batch = rows.pick(self.index)
 
     def load(self, turn: int) -> None:
-        """Write the batch of this feed's step number `turn` into the buffers."""
+        """Write the batch of this feed's step number `turn` into the buffers; on a CPU no graph asks where they are."""
         index = self.order(turn)
         if self.rows.static:
             self.index.copy_(index)
+        elif self.rows.device.type == "cpu":
+            self.batch = self.rows.pick(index)
         else:
-            self.batch.copy_(self.rows.take(index), non_blocking=True)
+            self.batch.copy_(self.rows.pick(index), non_blocking=True)
 
     def read(self) -> Tensor:
-        """The batch in the buffers, (B, width)."""
-        return self.rows.take(self.index) if self.rows.static else self.batch
+        """The batch in the buffers, (B, width), in the rows' own type."""
+        return self.rows.pick(self.index) if self.rows.static else self.batch
 
 
 def precision(device: torch.device, *, bf16: bool) -> AbstractContextManager[object]:
@@ -252,7 +254,7 @@ class Run:
 
     def _measure(self, x: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         """Forward pass on a batch as it was read: the loss and every term, (*members,)."""
-        x = self.prepare(x)
+        x = self.prepare(x.to(torch.float32))
         if self.training.binarise:
             x = (x > self.tape.uniform(x)).to(x.dtype)
         if self.rows_an_item > 1:
@@ -370,9 +372,7 @@ class Run:
 
     def _trace(self, *, compiled: bool = False) -> None:
         for feed in self.feeds:
-            graph = Graph(
-                self._loss, (self.model, self.objective, self.prepare), self.parameters, self.tape, feed.read()
-            )
+            graph = Graph(self._loss, self._parts, self.parameters, self.tape, feed.read())
             if compiled:
                 graph.compile()
             feed.differentiate = partial(self._repeat, feed, graph)

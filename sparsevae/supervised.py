@@ -41,7 +41,7 @@ Targets = Callable[[Distribution, Tensor], Distribution]  # from q(z|x) and a dr
 _NO_X = "this model predicts y from x and has no p(x|z)."
 
 
-class Paired:
+class Paired(Rows):
     """Rows [x | y]: two tables of the same rows, side by side.
 
     Where x has rows of several widths they are had so only if `narrow`: y then begins at another column in each.
@@ -55,7 +55,7 @@ class Paired:
     def shape(self) -> tuple[int, int]:
         return self.x.shape[0], self.x.shape[1] + self.y.shape[1]
 
-    def take(self, index: Tensor) -> Tensor:
+    def pick(self, index: Tensor) -> Tensor:
         return torch.cat([self.x.take(index), self.y.take(index)], -1)
 
     def parts(self, items: Tensor, least: int) -> list[tuple[Rows, Tensor]]:

@@ -117,8 +117,9 @@ class Graph:
             warnings.simplefilter("ignore")
             from torch._inductor import compile as inductor
 
-            # Layouts stay as they are: with its own, torch 2.11 cannot compile images of one channel.
-            options = {"layout_optimization": False}
+            # Layouts stay as they are: with its own, torch 2.11 cannot compile images of one channel. Shapes are not
+            # looked at again in every step: the tensors are the same.
+            options = {"layout_optimization": False, "size_asserts": False}
             self._call = inductor(self.module, [*self.static, self._x], options)
             self._call(*self.static, self._x)
 

@@ -372,7 +372,7 @@ def test_rows_of_x_and_y_come_in_the_widths_of_x() -> None:
 def test_texts_are_trained_in_several_widths(monkeypatch: pytest.MonkeyPatch) -> None:
     widths: set[int] = set()
     plain = Run._measure
-    monkeypatch.setattr(Run, "_measure", lambda run, feed: widths.add(feed.batch.shape[-1]) or plain(run, feed))
+    monkeypatch.setattr(Run, "_measure", lambda run, x: widths.add(x.shape[-1]) or plain(run, x))
     make(training={"steps": 20, "batch_size": 16}).fit(TEXTS, TOPICS)
     assert len(widths) > 1
     assert max(widths) <= 32 + 3
