@@ -30,6 +30,7 @@ import copy
 import functools
 import json
 import math
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -245,13 +246,17 @@ def verdict(rows: list[dict[str, Any]], results: list[dict[str, Any]], when: str
 
 
 def figure(results: list[dict[str, Any]], path: Path) -> None:
-    """Av.Hoyer by epoch (figure 2), and accuracy against R for every run at its best and its last epoch."""
+    """Av.Hoyer by epoch (figure 2), and accuracy against R for every run at its best and its last epoch.
+
+    The former of models of one size: that with most runs, of two the larger.
+    """
     import matplotlib
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    units = max((r["units"] for r in results if r["name"] != "SC"), default=0)
+    sizes = Counter(r["units"] for r in results if r["name"].startswith(("MAT", "HSVAE")))
+    units = max(sizes, key=lambda n: (sizes[n], n), default=0)  # where most is to be seen
     fig, axes = plt.subplots(1, 4, figsize=(16, 4), layout="constrained")
     for ax, kind in zip(axes, ("MAT", "HSVAE"), strict=False):
         shown = [r for r in results if r["name"].startswith(kind) and r["units"] == units]

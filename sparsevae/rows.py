@@ -17,9 +17,27 @@ import scipy.sparse
 import torch
 from torch import Tensor
 
-__all__ = ["Csr", "Host", "Ragged", "Resident", "Rows", "Stats", "fingerprint", "parts", "place", "stats", "to_csr"]
+__all__ = [
+    "Csr",
+    "Host",
+    "Ragged",
+    "Resident",
+    "Rows",
+    "Stats",
+    "fingerprint",
+    "floats",
+    "parts",
+    "place",
+    "stats",
+    "to_csr",
+]
 
 _EXACT = 2**24  # whole numbers below it are their own float32
+
+
+def floats(picked: Tensor) -> Tensor:
+    """What was picked as float32: whole numbers below 2**24 are their own."""
+    return picked if picked.is_floating_point() else picked.to(torch.float32)
 
 
 class Rows(Protocol):
@@ -37,7 +55,7 @@ class Rows(Protocol):
 
     def take(self, index: Tensor) -> Tensor:
         """(B,) integer positions on the device -> (B, D) float32 on the device."""
-        return self.pick(index).to(torch.float32)
+        return floats(self.pick(index))
 
 
 class Host(Rows):

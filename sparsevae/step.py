@@ -27,7 +27,7 @@ from sparsevae.gradients import points
 from sparsevae.model import LatentModel
 from sparsevae.objectives import Objective, nll
 from sparsevae.optimisers import OPTIMISERS
-from sparsevae.rows import Rows, parts
+from sparsevae.rows import Rows, floats, parts
 from sparsevae.schedules import Schedule
 from sparsevae.settings import Training
 from sparsevae.tracing import Graph, repeatable
@@ -254,7 +254,7 @@ class Run:
 
     def _measure(self, x: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         """Forward pass on a batch as it was read: the loss and every term, (*members,)."""
-        x = self.prepare(x.to(torch.float32))
+        x = self.prepare(floats(x))
         if self.training.binarise:
             x = (x > self.tape.uniform(x)).to(x.dtype)
         if self.rows_an_item > 1:

@@ -183,16 +183,16 @@ def test_a_wide_sparse_matrix_is_never_made_dense_whole(monkeypatch: pytest.Monk
     n, d = 300, 200_000
     X = sp.csr_matrix((np.ones(5 * n), rng.integers(0, d, 5 * n), np.arange(0, 5 * n + 1, 5)), shape=(n, d))
     taken: list[int] = []
-    take = rows.Csr.take
+    pick = rows.Csr.pick
 
     def spy(self: rows.Csr, index: torch.Tensor) -> torch.Tensor:
         taken.append(len(index))
-        return take(self, index)
+        return pick(self, index)
 
     def forbidden(*args: Any, **kwargs: Any) -> None:
         raise AssertionError("made dense whole")
 
-    monkeypatch.setattr(rows.Csr, "take", spy)
+    monkeypatch.setattr(rows.Csr, "pick", spy)
     for cls in (sp.csr_matrix, sp.csr_array):
         monkeypatch.setattr(cls, "toarray", forbidden)
         monkeypatch.setattr(cls, "todense", forbidden)

@@ -215,8 +215,8 @@ def test_a_stack_of_one_discrete_model_is_its_solo_run(name: str) -> None:
 @pytest.fixture
 def double(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Training in float64: Adam makes whole steps of gradients that are mere rounding, in float32 1e-4 in 20 steps."""
-    take = Host.take
-    monkeypatch.setattr(Host, "take", lambda self, index: take(self, index).double())
+    pick = Host.pick
+    monkeypatch.setattr(Host, "pick", lambda self, index: pick(self, index).double())
     torch.set_default_dtype(torch.float64)
     yield
     torch.set_default_dtype(torch.float32)
