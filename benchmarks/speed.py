@@ -191,7 +191,7 @@ def contenders(X: np.ndarray[Any, Any], device: torch.device) -> tuple[Stepper, 
         return lambda batch, clock: peers.loop(steps(batch), clock)
 
     found: dict[str, Contender] = {
-        "ours": Ours(vsc(), X, compile=False),
+        "ours": Ours(vsc(), X),
         "ours, compiled": Ours(vsc(), X, compile=True),
         WORKERS: by_steps(loader(2)),
         "peer: data on device, fused Adam": by_steps(
@@ -201,7 +201,7 @@ def contenders(X: np.ndarray[Any, Any], device: torch.device) -> tuple[Stepper, 
     }
     if device.type == "cpu" and peers.has_pythae():
         found[PYTHAE] = lambda batch, clock: peers.pythae_loop(floats, HIDDEN, UNITS, batch, clock)
-        found[VAE] = Ours(sv.VAE(UNITS, hidden=(HIDDEN,), likelihood="fixed-gaussian"), X, compile=False)
+        found[VAE] = Ours(sv.VAE(UNITS, hidden=(HIDDEN,), likelihood="fixed-gaussian"), X)
     return loader(0), found
 
 

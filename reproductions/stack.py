@@ -24,7 +24,7 @@ from sparsevae.objectives import Objective
 from sparsevae.priors import FixedCapped, FixedCounts, FixedOneHots, FixedSpikeSlab, Prior, StandardNormal
 from sparsevae.pseudo_inputs import PseudoInputs
 from sparsevae.rows import place
-from sparsevae.terms import aggregate_sparsity
+from sparsevae.terms import AggregateSparsity
 from sparsevae.training import fit
 from sparsevae.training_draws import Temperature
 
@@ -76,7 +76,7 @@ def _objective(members: Sequence[Any], device: torch.device) -> Objective:
     if isinstance(members[0], sv.PseudoVSC):
         *others, _ = objective.terms  # the last is the aggregate sparsity, with one alpha
         alphas = torch.tensor([float(m.alpha) for m in members], device=device)
-        objective = Objective(*others, aggregate_sparsity(alphas), weights=members[0].weights())
+        objective = Objective(*others, AggregateSparsity(alphas), weights=members[0].weights())
     for name in objective.knobs:
         setattr(objective, name, torch.tensor([m.weights()[name] for m in members]))
     return objective.to(device)

@@ -71,7 +71,11 @@ class Training(BaseEstimator):
     )
     seed: Annotated[int, "Fixes weights, batches and noise; the global random state is never touched."] = 0
     device: Annotated[str, "auto, cpu, cuda or cuda:N."] = "auto"
-    compile: Annotated[bool | None, "Compile the step; None compiles runs of 20,000 steps and more on CUDA."] = None
+    compile: Annotated[
+        bool | None,
+        "Compile the step. None: on CUDA in runs of 20,000 steps and more; on a CPU runs of 3,000 and more have theirs "
+        "traced, with the same numbers. False: neither.",
+    ] = None
     tf32: Annotated[bool, "Let CUDA matrix products of the training step use TensorFloat-32."] = True
     bf16: Annotated[
         bool, "Let matrix products of the training step run in bfloat16 on CUDA (autocast); no effect on a CPU."

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import partial
 from numbers import Integral
 from typing import cast
@@ -48,7 +48,7 @@ __all__ = [
 
 ACTIVE_VARIANCE = 0.01  # a unit is active when the mean of q(z|x) varies by more than this over the rows
 FEW, RUIN = 128, 10.0  # a model is ruined when it tells these many rows so many times worse than before training
-LONG = 3_000  # steps, from which on a CPU run is traced: that takes a tenth of a second, and the first time a second
+LONG = 3_000  # steps, from which on a CPU run is traced: that takes .1 to .3 seconds, and the first time 1 more
 BLOCK = 512  # rows per pass outside the training step, always: matrix products round differently for other shapes
 
 
@@ -348,18 +348,18 @@ class Run:
     # -- faster ways to take the same step --------------------------------------------------------------------
 
     def accelerate(self, say: Callable[[str], None]) -> None:
-        """Trace, compile and capture the step where that pays; on failure say so once and stay with the slower way."""
-        cuda = self.rows.device.type == "cuda"
-        wanted = self.training.compile
-        if wanted or (wanted is None and cuda and self.total - self.step >= 20_000):
-            self._attempt("compiling", self._compile, say)
-        elif not cuda and len(self.feeds) == 1 and self.total >= LONG and repeatable(*self._parts):
+        """Compile, trace and capture the step where that pays; on failure say so once and stay with the slower way."""
+        cuda, wanted = self.rows.device.type == "cuda", self.training.compile
+        worth = wanted is None and self.total - self.step >= 20_000 and cuda
+        compiled = (wanted or worth) and self._attempt("compiling", self._compile, say)
+        if not compiled and wanted is not False and self.total >= LONG and self._traceable():
             self._attempt("tracing", self._trace, say)
         if cuda:
             self._attempt("capturing a CUDA graph of", self._capture, say)
 
-    def _attempt(self, what: str, action: Callable[[], None], say: Callable[[str], None]) -> None:
-        before = self.state()
+    def _attempt(self, what: str, action: Callable[[], None], say: Callable[[str], None]) -> bool:
+        """Whether it went well."""
+        before, problem = self.state(), ""
         plain = self._forward, [(feed.differentiate, feed.run) for feed in self.feeds]
         try:
             action()
@@ -367,20 +367,27 @@ class Run:
             self._forward = plain[0]  # type: ignore[method-assign]
             for feed, ways in zip(self.feeds, plain[1], strict=True):
                 feed.differentiate, feed.run = ways
-            say(f"{what} the step failed ({type(error).__name__}: {str(error).splitlines()[0]}); going on without.")
+            problem = ": ".join([type(error).__name__, *str(error).splitlines()[:1]])
+            say(f"{what} the step failed ({problem}); going on without.")
         self.load(before)
+        return not problem
+
+    def _traceable(self) -> bool:
+        return self.rows.device.type == "cpu" and repeatable(self._parts, self.objective.terms)
 
     def _trace(self, *, compiled: bool = False) -> None:
-        for feed in self.feeds:
-            graph = Graph(self._loss, self._parts, self.parameters, self.tape, feed.read())
-            if compiled:
-                graph.compile()
+        graphs = [Graph(self._loss, self._parts, self.parameters, self.tape, feed.read()) for feed in self.feeds]
+        for graph in graphs if compiled else ():
+            graph.compile()
+        for feed, graph in zip(self.feeds, graphs, strict=True):
             feed.differentiate = partial(self._repeat, feed, graph)
 
     def _compile(self) -> None:
-        if self.rows.device.type == "cpu" and repeatable(*self._parts):
-            self._trace(compiled=True)
-            return
+        """Both passes in one piece where they can be traced, else the forward pass with a backward pass beside it."""
+        if self._traceable():
+            with suppress(Exception):  # if torch.compile cannot do it either, its error will be told
+                self._trace(compiled=True)
+                return
         with warnings.catch_warnings():  # torch's own deprecations, raised while it imports its compiler
             warnings.simplefilter("ignore")
             # Layouts stay as they are: with its own, torch 2.11 cannot compile images of one channel. Each width is

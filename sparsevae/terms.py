@@ -19,7 +19,7 @@ from sparsevae.mixtures import Selected
 from sparsevae.model import Trace
 from sparsevae.objectives import Term, kl
 
-__all__ = ["TC_ESTIMATORS", "Capacity", "aggregate_sparsity", "mmd", "total_correlation"]
+__all__ = ["TC_ESTIMATORS", "AggregateSparsity", "Capacity", "mmd", "total_correlation"]
 
 
 class Capacity(nn.Module):
@@ -141,15 +141,22 @@ def mmd(trace: Trace) -> dict[str, Tensor]:
     return {"mmd": (within - 2 * kernel(z, r) / n**2).unsqueeze(-1)}
 
 
-def aggregate_sparsity(alpha: float | Tensor) -> Term:
+class AggregateSparsity(nn.Module):
     """J KL_B(mean gate of the chosen pseudo-inputs; alpha), as `sparsity`: keeps the learned prior sparse (VSC, UAI).
 
     The mean is over units, and over pseudo-inputs by the normalised choice of x. It is no part of the bound. `alpha` is
     one number, or for a stack of models one a member, (*members,).
     """
-    target = alpha.unsqueeze(-1) if isinstance(alpha, Tensor) else alpha  # meets (*members, B)
 
-    def term(trace: Trace) -> dict[str, Tensor]:
+    def __init__(self, alpha: float | Tensor) -> None:
+        super().__init__()
+        self.alpha: float | Tensor
+        if isinstance(alpha, Tensor):
+            self.register_buffer("alpha", alpha.unsqueeze(-1), persistent=False)  # meets (*members, B)
+        else:
+            self.alpha = alpha
+
+    def forward(self, trace: Trace) -> dict[str, Tensor]:
         p = trace.latents["z"].p
         if not isinstance(p, Selected):
             raise TypeError(f"aggregate sparsity is of pseudo-inputs; this prior is a {type(p).__name__}.")
@@ -157,7 +164,5 @@ def aggregate_sparsity(alpha: float | Tensor) -> Term:
         gates = p.components.p_on.mean(-1)  # (U,), or (*members, U)
         on = (choice * (gates.unsqueeze(-2) if gates.dim() > 1 else gates)).sum(-1)
         off, tiny = 1 - on, torch.finfo(on.dtype).tiny  # log 0 would leave the value alone, not the gradient
-        cost = on * (on.clamp_min(tiny) / target).log() + off * (off.clamp_min(tiny) / (1 - target)).log()
+        cost = on * (on.clamp_min(tiny) / self.alpha).log() + off * (off.clamp_min(tiny) / (1 - self.alpha)).log()
         return {"sparsity": p.event_shape[0] * cost}
-
-    return term

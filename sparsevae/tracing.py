@@ -8,8 +8,9 @@ A compiler that gets both passes in one piece fuses what it could not fuse in tw
 
 from __future__ import annotations
 
+import threading
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -20,15 +21,24 @@ from sparsevae.draw import Tape
 __all__ = ["Graph", "repeatable"]
 
 _OWN = ("sparsevae.", "torch.nn.")
+_HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
+_alone = threading.Lock()  # who traces changes what all modules of the process do when they are called
 
 
-def repeatable(*parts: nn.Module) -> bool:
-    """Whether the Python of these and of their modules does the same at every step, in not too many operations.
+def repeatable(parts: Iterable[nn.Module], functions: Iterable[object] = ()) -> bool:
+    """Whether the Python of these parts and functions does the same at every step, in not too many operations.
 
-    Ours and torch's do; what a user's own do, nobody knows. A recurrent net takes some twenty operations a position.
+    That of our modules and of torch's does, unless someone hooked into them or gave one a `forward` of its own. What a
+    user's own do, nobody knows. A recurrent net takes some twenty operations a position.
     """
+    if nn.modules.module._has_any_global_hook():
+        return False
     modules = [m for part in parts for m in part.modules()]
-    return all(type(m).__module__.startswith(_OWN) and not isinstance(m, nn.RNNBase) for m in modules)
+    sources = [c.__module__ for m in modules for c in type(m).__mro__ if issubclass(c, nn.Module)]
+    sources += [getattr(f, "__module__", None) or "" for f in functions]
+    return all(source.startswith(_OWN) for source in sources) and not any(
+        isinstance(m, nn.RNNBase) or "forward" in vars(m) or any(getattr(m, hooks) for hooks in _HOOKS) for m in modules
+    )
 
 
 class _Whole(nn.Module):
@@ -42,13 +52,25 @@ class _Whole(nn.Module):
         return self.function(x)
 
 
-def _apart(gradients: Iterable[Tensor | None], others: Iterable[Tensor]) -> list[Tensor | None]:
-    """Gradients with memory of their own, without gaps or overlaps, as an optimiser may write into them."""
+def _slots(whole: nn.Module) -> dict[str, Tensor]:
+    """Every tensor of a module and its parts by name, each once for every module that has it."""
+    return {
+        f"{path}.{name}": tensor
+        for path, m in whole.named_modules()
+        for name, tensor in (*m._parameters.items(), *m._buffers.items())
+        if tensor is not None
+    }
+
+
+def _apart(
+    gradients: Sequence[Tensor | None], weights: Sequence[Tensor], others: Sequence[Tensor]
+) -> list[Tensor | None]:
+    """Gradients with memory of their own, which lie there as their weights do: an optimiser goes through both alike."""
     taken, found = {t.untyped_storage()._cdata for t in others}, list[Tensor | None]()
-    for g in gradients:
+    for g, w in zip(gradients, weights, strict=True):
         if g is not None:
-            if not g.is_contiguous() or g.untyped_storage()._cdata in taken:
-                g = g.clone(memory_format=torch.contiguous_format)
+            if g.stride() != w.stride() or g.untyped_storage()._cdata in taken:
+                g = torch.empty_like(w).copy_(g)
             taken.add(g.untyped_storage()._cdata)
         found.append(g)
     return found
@@ -57,8 +79,9 @@ def _apart(gradients: Iterable[Tensor | None], others: Iterable[Tensor]) -> list
 class Graph:
     """terms, gradients = graph(x): one step's loss and gradients, from what its modules and its noise hold now.
 
-    All that a step reads but x must be a tensor of `parts` or of `noise`, and be written to in place. One that it finds
-    elsewhere is an error.
+    All that a step reads but x must be a tensor of `parts` or of `noise`, and be written to in place. A tensor from
+    elsewhere that meets one of these is an error; what Python makes of other things is never looked at again, so the
+    parts must be `repeatable`.
 
     Parameters
     ----------
@@ -78,25 +101,27 @@ class Graph:
         noise: Tape,
         x: Tensor,
     ) -> None:
-        whole, learned = _Whole(function, parts), {id(p) for p in weights}
-        named = dict(whole.named_parameters()) | dict(whole.named_buffers())
-        names = sorted(named, key=lambda k: id(named[k]) not in learned)  # weights first
-        if [id(named[k]) for k in names[: len(weights)]] != [id(p) for p in weights]:
-            raise ValueError("weights must be parameters of the parts, in their order.")
-        n, end = len(weights), len(names) + len(noise.normals)
+        whole = _Whole(function, parts)
+        slots = _slots(whole)
+        known = {id(t): t for t in (*weights, *slots.values())}  # one that several modules have counts once
+        places = {name: list(known).index(id(t)) for name, t in slots.items()}
+        if not {id(p) for p in weights} <= {id(t) for t in slots.values()}:
+            raise ValueError("weights must be parameters of the parts.")
+        n, m, end = len(weights), len(known), len(known) + len(noise.normals)
 
         def step(*inputs: Tensor) -> list[Tensor | None]:
             *static, batch = inputs
             with torch.enable_grad():
                 by = [p.detach().requires_grad_() for p in static[:n]]
-                with noise.lent(static[len(names) : end], static[end:]):
-                    tensors = dict(zip(names, [*by, *static[n : len(names)]], strict=True))
-                    loss, terms = functional_call(whole, tensors, (batch,))
+                tensors = [*by, *static[n:m]]
+                with noise.lent(static[m:end], static[end:]):
+                    own = {name: tensors[i] for name, i in places.items()}
+                    loss, terms = functional_call(whole, own, (batch,), tie_weights=False)
                 gradients = torch.autograd.grad(loss, by, torch.ones_like(loss), allow_unused=True)
-            return [terms, *_apart(gradients, inputs)]
+            return [terms, *_apart(gradients, by, inputs)]
 
-        self.static = [*(named[k].detach() for k in names), *noise.normals, *noise.uniforms]
-        with warnings.catch_warnings():  # torch's own, raised while it imports what traces and compiles
+        self.static = [*(t.detach() for t in known.values()), *noise.normals, *noise.uniforms]
+        with _alone, warnings.catch_warnings():  # torch's own, raised while it imports what traces and compiles
             warnings.simplefilter("ignore")
             from torch.fx.experimental.proxy_tensor import make_fx
 
@@ -113,7 +138,7 @@ class Graph:
 
     def compile(self) -> None:
         """From now on run compiled code, whose sums may be rounded otherwise."""
-        with warnings.catch_warnings(), torch.no_grad():
+        with _alone, warnings.catch_warnings(), torch.no_grad():
             warnings.simplefilter("ignore")
             from torch._inductor import compile as inductor
 

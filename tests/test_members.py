@@ -31,7 +31,7 @@ from sparsevae.objectives import Objective, Term, free_bits, kl, nll
 from sparsevae.priors import FixedSpikeSlab, Prior, SparseNormals, StandardNormal
 from sparsevae.pseudo_inputs import SELECTIONS, PseudoInputs
 from sparsevae.step import clip_gradients
-from sparsevae.terms import Capacity, aggregate_sparsity, mmd, stratified, total_correlation
+from sparsevae.terms import AggregateSparsity, Capacity, mmd, stratified, total_correlation
 from sparsevae.testing import check_model
 
 B, D, J, H, U = 6, 5, 4, 8, 3
@@ -186,14 +186,14 @@ def test_pseudo_inputs_are_kept_sparse_by_each_member_s_own_alpha(members: tuple
     alphas, weights = torch.linspace(0.05, 0.9, n).reshape(members), torch.linspace(0.5, 4, n).reshape(members)
     stack, x = build("learned prior", members), data()
     tape = recorded(stack, x)
-    objective = Objective(nll, kl, aggregate_sparsity(alphas), weights={"sparsity": 1.0})
+    objective = Objective(nll, kl, AggregateSparsity(alphas), weights={"sparsity": 1.0})
     objective.sparsity = weights
     loss, measured = objective(stack(x, Draw(Slices(tape), hard=False)))
     assert loss.shape == measured["sparsity"].shape == members
     loss.sum().backward()
     for m in np.ndindex(*members):
         alone = member(stack, "learned prior", m)
-        term = aggregate_sparsity(float(alphas[m]))
+        term = AggregateSparsity(float(alphas[m]))
         own, own_terms = Objective(nll, kl, term, weights={"sparsity": float(weights[m])})(
             alone(x, Draw(Slices(tape, m), hard=False))
         )

@@ -17,8 +17,8 @@ from sparsevae.objectives import Objective, kl
 from sparsevae.step import knobs
 from sparsevae.terms import (
     TC_ESTIMATORS,
+    AggregateSparsity,
     Capacity,
-    aggregate_sparsity,
     mmd,
     stratified,
     total_correlation,
@@ -196,7 +196,7 @@ def test_terms_refuse_what_they_do_not_measure() -> None:
     with pytest.raises(TypeError, match="estimated for Gaussian posteriors, got SpikeSlab"):
         total_correlation(N, weighted)(spike_slab_trace())
     with pytest.raises(TypeError, match="aggregate sparsity is of pseudo-inputs; this prior is a SpikeSlab"):
-        aggregate_sparsity(0.1)(spike_slab_trace())
+        AggregateSparsity(0.1)(spike_slab_trace())
     with pytest.raises(ValueError, match="compares with a draw of the prior"):
         mmd(spike_slab_trace())
 
@@ -343,18 +343,18 @@ def bernoulli(g: float, a: float) -> float:
 def test_aggregate_sparsity_by_hand() -> None:
     """Inputs on .3 and .1 of the time: a row that takes one sees .3, half and half sees .2; J = 2 times KL_B."""
     t = selected([[1.0, 0.0], [0.5, 0.5], [0.0, 1.0]], [[0.5, 0.1], [0.05, 0.15]])
-    got = aggregate_sparsity(0.1)(t)["sparsity"]
+    got = AggregateSparsity(0.1)(t)["sparsity"]
     assert got.tolist() == pytest.approx([2 * bernoulli(0.3, 0.1), 2 * bernoulli(0.2, 0.1), 0.0], abs=1e-12)
     # weights that are not normalised, as the paper's, count by their shares
     tiny = selected([[2e-12, 2e-12]], [[0.5, 0.1], [0.05, 0.15]])
-    assert aggregate_sparsity(0.1)(tiny)["sparsity"].tolist() == pytest.approx([2 * bernoulli(0.2, 0.1)])
+    assert AggregateSparsity(0.1)(tiny)["sparsity"].tolist() == pytest.approx([2 * bernoulli(0.2, 0.1)])
 
 
 def test_aggregate_sparsity_pulls_gates_to_alpha() -> None:
     for p_on, sign in ((0.3, 1), (0.02, -1)):
         t = selected([[1.0]], [[p_on, p_on]])
         components = t.latents["z"].p.components
-        (gradient,) = torch.autograd.grad(aggregate_sparsity(0.1)(t)["sparsity"].sum(), components.logits)
+        (gradient,) = torch.autograd.grad(AggregateSparsity(0.1)(t)["sparsity"].sum(), components.logits)
         assert bool((gradient.sign() == sign).all())
 
 
@@ -364,7 +364,7 @@ def test_gates_that_are_certain_have_a_finite_aggregate_gradient(size: float) ->
     components = SpikeSlab(logits, torch.zeros(1, 3), torch.ones(1, 3))
     p = Selected(components, torch.ones(1), torch.ones(2, 1), charged=True)
     q = SpikeSlab(torch.zeros(2, 3), torch.zeros(2, 3), torch.ones(2, 3))
-    cost = aggregate_sparsity(0.1)(Trace({"z": Site(q, p, q.mean)}, {}, False))["sparsity"]
+    cost = AggregateSparsity(0.1)(Trace({"z": Site(q, p, q.mean)}, {}, False))["sparsity"]
     (gradient,) = torch.autograd.grad(cost.sum(), logits)
     assert torch.equal(gradient, torch.zeros(1, 3))
     assert cost.tolist() == pytest.approx([-3 * math.log(0.1 if size > 0 else 0.9)] * 2, rel=1e-5)
@@ -374,4 +374,4 @@ def test_the_unreachable_alpha_of_the_authors() -> None:
     """Their gates end at sigmoid(-5) = .0067; at alpha = .003, J = 60, .10 nat remain."""
     least = 1 / (1 + math.exp(5))
     t = selected([[1.0]], [[least] * 60])
-    assert float(aggregate_sparsity(0.003)(t)["sparsity"].detach()) == pytest.approx(0.10, abs=5e-3)
+    assert float(AggregateSparsity(0.003)(t)["sparsity"].detach()) == pytest.approx(0.10, abs=5e-3)

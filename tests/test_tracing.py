@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -16,8 +18,11 @@ from sparsevae import step
 from sparsevae.draw import Tape
 from sparsevae.gradients import ESTIMATORS
 from sparsevae.models import SUPERVISED, known
+from sparsevae.objectives import Objective, kl, nll
+from sparsevae.rows import Host
 from sparsevae.step import Run
 from sparsevae.tracing import Graph, repeatable
+from sparsevae.training import fit
 
 pytestmark = pytest.mark.filterwarnings("ignore::sparsevae.SparsityWarning")
 
@@ -87,6 +92,18 @@ def test_every_model_is_traced_and_equals_its_eager_run_bit_for_bit(traced: Any,
     assert_traced_equals_eager(traced, model=model)
 
 
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("model", known().values(), ids=known())
+def test_every_model_s_graph_compiles_and_stays_close_to_its_eager_run(traced: Any, model: Any) -> None:
+    """Over the first steps, before rounding grows: a gate that flips sends two runs apart for good."""
+    made = traced(False)
+    eager, compiled = (trained(model, steps=6, report_every=1, compile=way) for way in (False, True))
+    assert made
+    assert all(graph._call != graph.module.forward for graph in made)
+    assert compiled.history_.column("loss") == pytest.approx(eager.history_.column("loss"), rel=2e-3)
+
+
 @pytest.mark.parametrize("gradient", ESTIMATORS)
 def test_so_does_every_gradient_through_discrete_draws(traced: Any, gradient: str) -> None:
     """Hooks that divide a gradient and slopes that grow are part of the list."""
@@ -111,19 +128,57 @@ def test_so_do_convolutions(traced: Any, network: str) -> None:
     assert_traced_equals_eager(traced, model=sv.VAE, n_features=784, own={"network": network, "hidden": None})
 
 
-def test_so_do_statistics_of_batches(traced: Any) -> None:
-    """torch's own layers may write into their buffers."""
-    normed = nn.Sequential(nn.Linear(64, 16), nn.BatchNorm1d(16), nn.ReLU())
-    assert_traced_equals_eager(traced, own={"encoder": normed})
+def strided() -> nn.Module:
+    layer = nn.Linear(64, 16)
+    layer.weight = nn.Parameter(torch.randn(64, 16).mul(0.1).t())
+    return layer
 
 
-def test_so_do_models_that_train_as_one(traced: Any) -> None:
+def used_twice() -> nn.Module:
+    layer, norm = nn.Linear(16, 16), nn.BatchNorm1d(16, affine=False)
+    return nn.Sequential(nn.Linear(64, 16), norm, nn.ReLU(), layer, norm, nn.ReLU(), layer)
+
+
+def tied() -> nn.Module:
+    first, second = nn.Linear(16, 16), nn.Linear(16, 16)
+    second.weight = first.weight
+    return nn.Sequential(nn.Linear(64, 16), nn.ReLU(), first, nn.ReLU(), second)
+
+
+def frozen() -> nn.Module:
+    return nn.Sequential(nn.Linear(64, 16).requires_grad_(False), nn.ReLU())
+
+
+LAYERS: dict[str, Callable[[], nn.Module]] = {
+    "statistics of batches": lambda: nn.Sequential(nn.Linear(64, 16), nn.BatchNorm1d(16), nn.ReLU()),
+    "weights in another order of memory": strided,
+    "layers used twice": used_twice,
+    "tied weights": tied,
+    "frozen weights": frozen,
+    "parametrised weights": lambda: nn.utils.parametrizations.spectral_norm(nn.Linear(64, 16)),
+}
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_so_do_layers_of_torch_s_own(traced: Any, name: str) -> None:
+    """They may write into their buffers, share what they have, and keep it as they like."""
+    torch.manual_seed(0)
+    assert_traced_equals_eager(traced, own={"encoder": LAYERS[name]()})
+
+
+STACKS: dict[str, Callable[..., Any]] = {
+    "VSC": lambda i, t: sv.VSC(8, hidden=(16,), alpha=(0.1, 0.3)[i], training=t),
+    "PseudoVSC": lambda i, t: sv.PseudoVSC(8, hidden=(16,), alpha=(0.1, 0.3)[i], pseudo_inputs=4, training=t),
+}
+
+
+@pytest.mark.parametrize("make", STACKS.values(), ids=STACKS)
+def test_so_do_models_that_train_as_one(traced: Any, make: Callable[..., Any]) -> None:
     found = []
     for way in (False, True):
         made = traced(way)
-        own = {"hidden": (16,), "n_components": 8}
-        settings = {"steps": 12, "batch_size": 50, "verbose": 0, "device": "cpu"}
-        members = [sv.VSC(**own, alpha=a, training=sv.Training(**settings, seed=s)) for a, s in ((0.1, 0), (0.3, 1))]
+        settings = {"steps": 12, "batch_size": 50, "verbose": 0, "device": "cpu", "clip_norm": 1.0}
+        members = [make(i, sv.Training(**settings, seed=i)) for i in range(2)]
         fit_together(members, images())
         assert len(made) == way
         found.append([v for m in members for v in m.model_.state_dict().values()])
@@ -142,13 +197,79 @@ class Counting(nn.Module):
         return self.body(x) * (1 if self.calls < 5 else 2)
 
 
-def test_python_that_may_change_is_not_traced(traced: Any) -> None:
-    made, own = traced(True), Counting()
-    est = trained(own={"encoder": own})
+class Own(nn.Linear):
+    """A user's own class, whose `__module__` a parametrisation hides."""
+
+
+def hooked(kind: str) -> nn.Module:
+    layer = nn.Linear(64, 16)
+    getattr(layer, f"register_{kind}_hook")(lambda *_: None)
+    return layer
+
+
+def patched() -> nn.Module:
+    layer = nn.Linear(64, 16)
+    layer.forward = lambda x: nn.functional.linear(x, layer.weight)  # type: ignore[method-assign]
+    return layer
+
+
+CHANGING: dict[str, Callable[[], nn.Module]] = {
+    "a user's layer": Counting,
+    "a user's layer, parametrised": lambda: nn.utils.parametrizations.weight_norm(Own(64, 16)),
+    "a forward of its own": patched,
+    **{f"{kind} hook": lambda kind=kind: hooked(kind) for kind in ("forward_pre", "forward", "full_backward")},
+}
+
+
+@pytest.mark.filterwarnings("ignore:Full backward hook")
+@pytest.mark.parametrize("name", CHANGING)
+def test_python_that_may_change_is_not_traced(traced: Any, name: str) -> None:
+    made = traced(True)
+    est = trained(own={"encoder": CHANGING[name]()})
     assert not made
-    assert est.model_.encoder[0].calls > 12
-    assert not repeatable(est.model_)
-    assert repeatable(trained().model_)
+    assert not repeatable([est.model_])
+    assert repeatable([trained().model_])
+
+
+def test_a_user_s_own_layer_is_called_at_every_step(traced: Any) -> None:
+    traced(True)
+    assert trained(own={"encoder": Counting()}).model_.encoder[0].calls > 12
+
+
+def test_a_hook_for_all_modules_is_heard(traced: Any) -> None:
+    made = traced(True)
+    handle = nn.modules.module.register_module_forward_hook(lambda *_: None)
+    try:
+        trained()
+    finally:
+        handle.remove()
+    assert not made
+
+
+@pytest.mark.parametrize("part", ["term", "prepare"])
+def test_a_user_s_own_term_or_scaling_is_not_traced(traced: Any, part: str) -> None:
+    made, found = traced(True), trained()
+    assert len(made) == 1
+
+    def own(trace: Any) -> dict[str, Tensor]:
+        return {"own": -trace.observed["x"][0].log_prob(trace.observed["x"][1])}
+
+    class Same(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x
+
+    terms = (nll, kl, own) if part == "term" else (nll, kl)
+    settings = sv.Training(steps=3, batch_size=50, verbose=0, device="cpu")
+    rows = Host(images().astype(np.float32) / 255, torch.device("cpu"))
+    for prepare in (nn.Identity(), Same()) if part == "prepare" else (nn.Identity(),):
+        fit(found.model_, Objective(*terms), rows, settings, prepare=prepare)
+    assert len(made) == (2 if part == "prepare" else 1)
+
+
+def test_runs_that_are_not_to_be_compiled_are_not_traced(traced: Any) -> None:
+    made = traced(True)
+    trained(compile=False)
+    assert not made
 
 
 def test_recurrent_nets_are_not_traced(traced: Any) -> None:
@@ -157,7 +278,7 @@ def test_recurrent_nets_are_not_traced(traced: Any) -> None:
     text = sv.VAE(4, hidden=(8,), text=sv.Text(), training=sv.Training(steps=3, verbose=0, device="cpu"))
     text.fit([f"word{i % 7} and word{i % 5}" for i in range(60)])
     assert not made
-    assert not repeatable(text.model_)
+    assert not repeatable([text.model_])
 
 
 def test_short_runs_are_not_worth_it(traced: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -169,9 +290,10 @@ def test_short_runs_are_not_worth_it(traced: Any, monkeypatch: pytest.MonkeyPatc
     assert len(made) == 1
 
 
-def test_a_resumed_run_goes_on_as_it_began(traced: Any, tmp_path: Any) -> None:
+def test_a_resumed_run_goes_on_as_it_began(traced: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
     """However few steps are left: what counts is how long the run is."""
     made = traced(True)
+    monkeypatch.setattr(step, "LONG", 12)
     whole = trained()
 
     def stop(row: Any) -> None:
@@ -185,6 +307,18 @@ def test_a_resumed_run_goes_on_as_it_began(traced: Any, tmp_path: Any) -> None:
     est.set_params(training__resume=True).fit(images())
     assert [graph.calls for graph in made] == [12, 8, 8]
     assert all(torch.equal(a, b) for a, b in zip(whole.model_.parameters(), est.model_.parameters(), strict=True))
+
+
+def test_fits_in_threads_leave_the_process_as_it_was(traced: Any) -> None:
+    """Who traces changes what modules do when they are called: one at a time, and it is put back."""
+    made, before = traced(True), (nn.Module.__call__, nn.Module.__getattr__, list(warnings.filters))
+    with ThreadPoolExecutor(3) as pool:
+        fits = list(pool.map(lambda _: trained(), range(6)))
+    assert len(made) == 6
+    assert (nn.Module.__call__, nn.Module.__getattr__, list(warnings.filters)) == before
+    for other in fits[1:]:
+        same = zip(fits[0].model_.parameters(), other.model_.parameters(), strict=True)
+        assert all(torch.equal(a, b) for a, b in same)
 
 
 def noise() -> Tape:
@@ -208,6 +342,40 @@ def test_gradients_have_memory_of_their_own() -> None:
     assert torch.equal(c, torch.ones(3))
     assert c.is_contiguous()
     assert len({t.untyped_storage().data_ptr() for t in (a, b, c, x)}) == 4
+
+
+class Given(torch.autograd.Function):
+    """(p x) summed, whose gradient by p is x itself and no copy."""
+
+    @staticmethod
+    def forward(ctx: Any, p: Tensor, x: Tensor) -> Tensor:
+        ctx.x = x
+        return (p * x).sum()
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        return ctx.x, None
+
+
+def test_a_gradient_is_no_part_of_the_batch() -> None:
+    weight, x = nn.ParameterList([torch.ones(3)]), torch.tensor([1.0, 2.0, 3.0])
+
+    def function(x: Tensor) -> tuple[Tensor, Tensor]:
+        loss: Tensor = Given.apply(weight[0], x)  # type: ignore[no-untyped-call]
+        return loss, loss.detach()
+
+    _, (gradient,) = Graph(function, [weight], list(weight), noise(), torch.zeros(3))(x)
+    assert torch.equal(gradient, x)
+    assert gradient.data_ptr() != x.data_ptr()
+
+
+def test_a_gradient_lies_in_memory_as_its_weight_does() -> None:
+    """Fused optimisers go through both from one end to the other."""
+    weight = nn.ParameterList([torch.randn(3, 2).t()])
+    graph = Graph(lambda x: ((weight[0] @ x).sum(), x.sum()), [weight], list(weight), noise(), torch.zeros(3))
+    _, (gradient,) = graph(torch.arange(3.0))
+    assert gradient.stride() == weight[0].stride() == (1, 2)
+    assert torch.equal(gradient, torch.arange(3.0).expand(2, 3))
 
 
 def test_a_weight_that_is_not_used_has_no_gradient() -> None:
@@ -241,19 +409,37 @@ def test_a_tensor_from_elsewhere_is_an_error() -> None:
     weight, hidden = nn.ParameterList([torch.ones(2)]), torch.ones(2)
     with pytest.raises(Exception, match="convert all Tensors to FakeTensors"):
         Graph(lambda x: ((weight[0] * hidden * x).sum(), x.sum()), [weight], list(weight), noise(), torch.zeros(2))
-    with pytest.raises(ValueError, match="weights must be parameters of the parts, in their order"):
+    with pytest.raises(ValueError, match="weights must be parameters of the parts"):
         Graph(lambda x: (x.sum(), x.sum()), [weight], [nn.Parameter(hidden)], noise(), torch.zeros(2))
 
 
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [(RuntimeError("no paper\nto write on"), "RuntimeError: no paper"), (AssertionError(), "AssertionError")],
+)
 def test_a_trace_that_fails_is_said_and_done_without(
-    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], error: Exception, said: str
 ) -> None:
     def no_trace(*args: Any) -> None:
-        raise RuntimeError("no paper\nto write on")
+        raise error
 
     eager = trained()
     monkeypatch.setattr(step, "LONG", 1)
     monkeypatch.setattr(step, "Graph", no_trace)
     est = trained(verbose=1)
-    assert "tracing the step failed (RuntimeError: no paper); going on without." in capfd.readouterr().err
+    assert f"tracing the step failed ({said}); going on without." in capfd.readouterr().err
     assert all(torch.equal(a, b) for a, b in zip(eager.model_.parameters(), est.model_.parameters(), strict=True))
+
+
+def test_a_layer_that_defies_tracing_is_left_as_it_was(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A mean over all batches so far divides by a number that Python reads from a tensor."""
+    found = []
+    for long in (10**9, 1):
+        monkeypatch.setattr(step, "LONG", long)
+        torch.manual_seed(0)
+        own = nn.Sequential(nn.Linear(64, 16), nn.BatchNorm1d(16, momentum=None))
+        found.append(trained(own={"encoder": own}, verbose=1).model_.state_dict())
+    assert "tracing the step failed (" in capfd.readouterr().err
+    assert all(torch.equal(found[0][k], found[1][k]) for k in found[0])

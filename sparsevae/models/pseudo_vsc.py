@@ -16,7 +16,7 @@ from sparsevae.parameters import check_choice, check_number, parameters
 from sparsevae.priors import Prior
 from sparsevae.pseudo_inputs import SELECTIONS, PseudoInputs
 from sparsevae.schedules import Linear, Schedule
-from sparsevae.terms import aggregate_sparsity
+from sparsevae.terms import AggregateSparsity
 
 __all__ = ["PseudoVSC"]
 
@@ -100,7 +100,7 @@ class PseudoVSC(VSC):
 
     def objective(self) -> Objective:
         floor = self._training().free_bits
-        terms = nll, free_bits(floor) if floor else kl, aggregate_sparsity(float(self.alpha))
+        terms = nll, free_bits(floor) if floor else kl, AggregateSparsity(float(self.alpha))
         return Objective(*terms, weights=self.weights())
 
     def schedules(self) -> dict[str, Schedule]:
