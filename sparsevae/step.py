@@ -1,7 +1,7 @@
 """One training step, and all that it reads and moves.
 
-A step is a pure function of (weights, batch, noise, knobs) on static buffers, so it can run eagerly, compiled, or
-as one captured CUDA graph, with the same numbers. Batch order and noise are functions of (seed, step).
+A step is a pure function of (weights, batch, noise, knobs) on static buffers, so it can run eagerly, traced, compiled,
+or as one captured CUDA graph, with the same numbers. Batch order and noise are functions of (seed, step).
 
 Buffers have one shape. Where rows come in several widths, each width has a `Feed` of its own, with its own batch and
 its own graph, and a `Plan` says which of them serves a step.
@@ -30,7 +30,7 @@ from sparsevae.optimisers import OPTIMISERS
 from sparsevae.rows import Rows, floats, parts
 from sparsevae.schedules import Schedule
 from sparsevae.settings import Training
-from sparsevae.tracing import Graph, repeatable
+from sparsevae.tracing import OPTIONS, Graph, repeatable
 
 __all__ = [
     "ACTIVE_VARIANCE",
@@ -231,7 +231,7 @@ class Run:
         self.stopped = False  # by patience, before the last step
         self._written: dict[str, float] = {}
         for feed in self.feeds:
-            feed.differentiate, feed.run = partial(self._backward, feed), partial(self._eager, feed)
+            feed.differentiate, feed.run = partial(self._backward, feed), partial(self._take, feed)
         self._prime()
         self.still = Tape(mix(training.seed, 11), rows.device)
         self.reconstruction()  # which records what noise it takes
@@ -287,7 +287,7 @@ class Run:
             p.grad = g
         return terms
 
-    def _eager(self, feed: Feed) -> None:
+    def _take(self, feed: Feed) -> None:
         terms = feed.differentiate()
         if self.training.clip_norm is not None:
             clip_gradients(self.parameters, float(self.training.clip_norm), self.ones.shape)
@@ -377,9 +377,10 @@ class Run:
 
     def _trace(self, *, compiled: bool = False) -> None:
         graphs = [Graph(self._loss, self._parts, self.parameters, self.tape, feed.read()) for feed in self.feeds]
-        for graph in graphs if compiled else ():
-            graph.compile()
-        for feed, graph in zip(self.feeds, graphs, strict=True):
+        ready = list(zip(self.feeds, graphs, strict=True))
+        for feed, graph in ready if compiled else ():
+            graph.compile(feed.read())
+        for feed, graph in ready:
             feed.differentiate = partial(self._repeat, feed, graph)
 
     def _compile(self) -> None:
@@ -390,14 +391,13 @@ class Run:
                 return
         with warnings.catch_warnings():  # torch's own deprecations, raised while it imports its compiler
             warnings.simplefilter("ignore")
-            # Layouts stay as they are: with its own, torch 2.11 cannot compile images of one channel. Each width is
-            # compiled for itself, which is what a graph needs.
+            # each width is compiled for itself, which is what a graph needs
             self._forward = torch.compile(  # type: ignore[method-assign]
-                self._forward, dynamic=False, options={"layout_optimization": False}
+                self._forward, dynamic=False, options=OPTIONS
             )
             for feed in self.feeds:
                 self.tape.refill(0)
-                self._eager(feed)
+                self._take(feed)
 
     def _capture(self) -> None:
         stream = torch.cuda.Stream()
@@ -406,7 +406,7 @@ class Run:
             for feed in self.feeds:
                 for _ in range(3):
                     self.tape.refill(0)
-                    self._eager(feed)
+                    self._take(feed)
         torch.cuda.current_stream().wait_stream(stream)
         # One graph a width, in one pool of memory: a step leaves nothing there that another one reads.
         pool = torch.cuda.graph_pool_handle()
@@ -414,7 +414,7 @@ class Run:
             graph = torch.cuda.CUDAGraph()
             self.tape.refill(0)
             with torch.cuda.graph(graph, pool=pool):
-                self._eager(feed)
+                self._take(feed)
             feed.run = graph.replay
 
     # -- state ------------------------------------------------------------------------------------------------

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import threading
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -18,11 +20,22 @@ from torch.func import functional_call
 
 from sparsevae.draw import Tape
 
-__all__ = ["Graph", "repeatable"]
+__all__ = ["OPTIONS", "Graph", "repeatable"]
+
+OPTIONS: dict[str, Any] = {"layout_optimization": False}
+"""The compiler's: layouts stay as they are, since with its own torch 2.11 cannot compile images of one channel."""
 
 _OWN = ("sparsevae.", "torch.nn.")
 _HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
 _alone = threading.Lock()  # who traces changes what all modules of the process do when they are called
+
+
+@contextmanager
+def _quietly() -> Iterator[None]:
+    """One thread at a time, and without torch's own warnings, raised while it imports what traces and compiles."""
+    with _alone, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
 
 
 def repeatable(parts: Iterable[nn.Module], functions: Iterable[object] = ()) -> bool:
@@ -104,8 +117,9 @@ class Graph:
         whole = _Whole(function, parts)
         slots = _slots(whole)
         known = {id(t): t for t in (*weights, *slots.values())}  # one that several modules have counts once
-        places = {name: list(known).index(id(t)) for name, t in slots.items()}
-        if not {id(p) for p in weights} <= {id(t) for t in slots.values()}:
+        place = {key: i for i, key in enumerate(known)}
+        places = {name: place[id(t)] for name, t in slots.items()}
+        if not set(range(len(weights))) <= set(places.values()):
             raise ValueError("weights must be parameters of the parts.")
         n, m, end = len(weights), len(known), len(known) + len(noise.normals)
 
@@ -121,14 +135,12 @@ class Graph:
             return [terms, *_apart(gradients, by, inputs)]
 
         self.static = [*(t.detach() for t in known.values()), *noise.normals, *noise.uniforms]
-        with _alone, warnings.catch_warnings():  # torch's own, raised while it imports what traces and compiles
-            warnings.simplefilter("ignore")
+        with _quietly():
             from torch.fx.experimental.proxy_tensor import make_fx
 
             self.module = make_fx(step, tracing_mode="fake")(*self.static, x)
         _tidy(self.module)
         self._call: Callable[..., list[Tensor | None]] = self.module.forward
-        self._x = x
 
     def __call__(self, x: Tensor) -> tuple[Tensor, list[Tensor | None]]:
         with torch.no_grad():
@@ -136,17 +148,14 @@ class Graph:
         assert terms is not None
         return terms, gradients
 
-    def compile(self) -> None:
-        """From now on run compiled code, whose sums may be rounded otherwise."""
-        with _alone, warnings.catch_warnings(), torch.no_grad():
-            warnings.simplefilter("ignore")
+    def compile(self, x: Tensor) -> None:
+        """From now on run compiled code, whose sums may be rounded otherwise; x is any batch."""
+        with _quietly(), torch.no_grad():
             from torch._inductor import compile as inductor
 
-            # Layouts stay as they are: with its own, torch 2.11 cannot compile images of one channel. Shapes are not
-            # looked at again in every step: the tensors are the same.
-            options = {"layout_optimization": False, "size_asserts": False}
-            self._call = inductor(self.module, [*self.static, self._x], options)
-            self._call(*self.static, self._x)
+            # shapes are not looked at again in every step: the tensors are the same
+            self._call = inductor(self.module, [*self.static, x], OPTIONS | {"size_asserts": False})
+            self._call(*self.static, x)
 
 
 def _tidy(module: torch.fx.GraphModule) -> None:

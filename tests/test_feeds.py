@@ -411,14 +411,14 @@ def test_every_width_has_a_graph_of_its_own_in_one_pool_of_memory(monkeypatch: p
     fakes |= {"CUDAGraph": Graph, "graph": capture, "graph_pool_handle": object}
     for name, fake in fakes.items():
         monkeypatch.setattr(torch.cuda, name, fake)
-    eager = Run._eager
+    eager = Run._take
 
     def watched(self: Run, feed: step.Feed) -> None:
         if inside:
             captured.append(feed.batch.shape[1])
         eager(self, feed)
 
-    monkeypatch.setattr(Run, "_eager", watched)
+    monkeypatch.setattr(Run, "_take", watched)
     run = run_of(ragged())
     run._attempt("capturing", run._capture, pytest.fail)
     assert captured == list(WIDTHS)
