@@ -39,6 +39,13 @@ class Linear(Layer):
             self.weight.uniform_(-bound, bound, generator=generator)
             self.bias.uniform_(-bound, bound, generator=generator)
 
+    def some(self, outputs: Tensor) -> Linear:
+        """The map to some of the outputs, (n,) positions, with copies of their weights."""
+        less = Linear(self.weight.shape[-1], len(outputs), tuple(self.weight.shape[:-2]))
+        less.weight = nn.Parameter(self.weight.detach().index_select(-2, outputs))
+        less.bias = nn.Parameter(self.bias.detach().index_select(-1, outputs))
+        return less
+
     def forward(self, x: Tensor) -> Tensor:
         if self.weight.dim() == 2:
             return nn.functional.linear(x, self.weight, self.bias)

@@ -277,12 +277,14 @@ def fingerprint(rows: Rows) -> str:
 
 
 def to_csr(blocks: Iterable[np.ndarray[Any, Any]]) -> Any:
-    """Dense blocks of rows -> one CSR matrix, in half the time of scipy's conversion block by block."""
+    """Dense blocks of rows -> one CSR matrix, in a fraction of the time of scipy's conversion block by block."""
     counts, columns, values, width = [np.zeros(1, np.int64)], [], [], 0
     for block in blocks:
-        at, width = np.flatnonzero(block), block.shape[1]
-        counts.append(np.count_nonzero(block, axis=1))
-        columns.append((at % width).astype(np.int32))
+        width = block.shape[1]
+        at = np.flatnonzero(block != 0)  # truth values are searched several times faster than numbers
+        rows, within = np.divmod(at, width)
+        counts.append(np.bincount(rows, minlength=len(block)))
+        columns.append(within.astype(np.int32))
         values.append(block.ravel()[at])
     ends = np.cumsum(np.concatenate(counts))
     return scipy.sparse.csr_matrix((np.concatenate(values), np.concatenate(columns), ends), (len(ends) - 1, width))
