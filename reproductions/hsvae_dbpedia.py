@@ -201,6 +201,26 @@ def table(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return rows
 
 
+def markdown(rows: list[dict[str, Any]]) -> str:
+    """The table to read: means over seeds, at the best epoch and behind the stroke at the last."""
+
+    def both(row: dict[str, Any], key: str, form: str) -> str:
+        return " / ".join(format(row[f"{when}_{key}"][0], form) for when in ("best", "last"))
+
+    head = ["model", "seeds", "R", "published", "accuracy", "published"]
+    head += ["Av.Hoyer of draws", "its deviation, epochs 5 to 15", "Agg.Hoyer"]
+    lines = [head, ["---"] * len(head)]
+    for row in rows:
+        told, line = row.get("published", {}), [f"{row['name']}, {row['units']} units", str(row["seeds"])]
+        line += [both(row, "nll", ".1f") if "best_nll" in row else "", f"{told['R']:.1f}" if told.get("R") else ""]
+        line += [both(row, "accuracy", ".2f"), f"{told['accuracy']:.2f}" if told else ""]
+        if "hoyer_std_over_epochs" in row:
+            line += [both(row, "average_draws", ".2f"), f"{row['hoyer_std_over_epochs']:.3f}"]
+            line += [both(row, "printed_draws", ".2f")]
+        lines.append(line + [""] * (len(head) - len(line)))
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
 def at_equal(rows: list[dict[str, Any]], others: list[dict[str, Any]], when: str) -> dict[str, Any]:
     """Accuracy of each row, and that of the others at the row's R, on lines between them; None outside their range."""
     found = {}
@@ -311,8 +331,7 @@ def main() -> None:
     args.out.mkdir(parents=True, exist_ok=True)
     (args.out / "hsvae_dbpedia.json").write_text(json.dumps(report, indent=1) + "\n")
     figure(results, args.out / "hsvae_dbpedia.png")
-    for row in rows:
-        print(json.dumps(row))
+    print(markdown(rows))
     print(json.dumps({k: v for k, v in report.items() if k.startswith("verdict")}, indent=1))
 
 

@@ -411,3 +411,13 @@ def test_hsvae_s_table_is_made_of_fifteen_epochs_of_every_model(
     bare = hsvae_dbpedia.train("SC", 4, 0, 30, device="cpu")
     assert bare["best_epoch"] == 15
     assert bare["best"] == bare["last"]
+
+
+def test_the_table_of_sentences_in_the_docs_is_that_of_the_runs() -> None:
+    root = Path(__file__).parents[1]
+    runs = json.loads((root / "reproductions/results/hsvae_dbpedia.json").read_text())["runs"]
+    told = (root / "docs/text.md").read_text().splitlines()
+    shown = hsvae_dbpedia.markdown(hsvae_dbpedia.table(runs)).splitlines()
+    assert [line for line in shown[2:] if line not in told] == []
+    assert sum(line.startswith(("| HSVAE ", "| VAE ", "| MAT ", "| SC, ")) for line in told) == len(shown) - 2
+    assert len({line.count("|") for line in shown}) == 1
