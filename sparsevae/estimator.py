@@ -22,7 +22,6 @@ from torch.distributions import Distribution
 
 from sparsevae import evaluation, families, storage
 from sparsevae.bounds import SPREAD, Bounds, bounds
-from sparsevae.coder import coder
 from sparsevae.codes import code_sites, means_of
 from sparsevae.draw import Draw, Fresh, PerRow, mix, row_keys
 from sparsevae.gradients import points
@@ -107,8 +106,8 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Learner):
         X = self._read(X, reset=False)
         if max_active is not None:
             check_number("max_active", max_active, "an integer above 0", lambda k: k > 0, whole=True)
-        (blocks, order), encode = self._grouped(X), coder(self.model_)
-        codes = (self._code(encode(x), max_active)[:n].cpu().numpy() for x, n in blocks)
+        blocks, order = self._grouped(X)
+        codes = (self._code(self.model_.encode(x), max_active)[:n].cpu().numpy() for x, n in blocks)
         dense = not self._sparse() or self._wants_frame()
         return _put_back(np.concatenate(list(codes)) if dense else to_csr(codes), order)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -65,21 +65,11 @@ class Family(nn.Module):
     parts: ClassVar[int] = 1
     density: ClassVar[bool] = True  # whether what it gives has one: without it there is no bound
     discrete: ClassVar[bool] = False  # whether its values are whole numbers: training then relaxes or scores them
-    modal: ClassVar[tuple[int, ...] | None] = None  # parts of raw that the mode depends on; None: all that there are
-
-    def __init_subclass__(cls, **more: Any) -> None:
-        super().__init_subclass__(**more)
-        if {"forward", "copies"} & vars(cls).keys() and "modal" not in vars(cls):
-            cls.modal = None  # another law may have another mode
 
     def width(self, n: int) -> int:
         return self.parts * n
 
     def forward(self, raw: Tensor) -> Distribution:
-        raise NotImplementedError
-
-    def outline(self, raw: Tensor) -> Distribution:
-        """From the `modal` parts of raw, a law with the mode and the ranking that the whole of it has."""
         raise NotImplementedError
 
     def copies(self, raw: Tensor, n: int) -> Distribution:
@@ -92,10 +82,6 @@ class GaussianPosterior(Family):
     """raw = (loc, log-variance) -> N(loc, scale^2)."""
 
     parts: ClassVar[int] = 2
-    modal: ClassVar[tuple[int, ...]] = (0,)
-
-    def outline(self, raw: Tensor) -> Distribution:
-        return Point(raw)
 
     def forward(self, raw: Tensor) -> Distribution:
         loc, log_variance = raw.chunk(2, -1)
@@ -115,7 +101,6 @@ class SpikeSlabPosterior(Family):
     """raw = (loc, log-variance, gate logits) -> SpikeSlab, relaxed through `gate`."""
 
     parts: ClassVar[int] = 3
-    modal: ClassVar[tuple[int, ...]] = (0, 2)
 
     def __init__(self, gate: Estimator) -> None:
         super().__init__()
@@ -129,10 +114,6 @@ class SpikeSlabPosterior(Family):
         loc, log_variance, logits = raw.chunk(3, -1)
         logits, scale = self.gate.law_logits(logits), _deviation(log_variance)
         return SpikeSlab(logits, loc, scale, self.gate, validate_args=False, warmth=self.warmth())
-
-    def outline(self, raw: Tensor) -> Distribution:
-        loc, logits = raw.chunk(2, -1)
-        return SpikeSlab(self.gate.law_logits(logits), loc, raw.new_ones(()), validate_args=False)
 
 
 class WarmSpikeSlabPosterior(SpikeSlabPosterior):
@@ -156,7 +137,6 @@ class SlabPosterior(Family):
     """raw = (loc, log-variance) -> SpikeSlab that is never off: the posterior that goes with alpha = 1."""
 
     parts: ClassVar[int] = 2
-    modal: ClassVar[tuple[int, ...]] = (0,)
 
     def __init__(self) -> None:
         super().__init__()
@@ -166,9 +146,6 @@ class SlabPosterior(Family):
         loc, log_variance = raw.chunk(2, -1)
         scale = _deviation(log_variance)
         return SpikeSlab(torch.full_like(loc, torch.inf), loc, scale, self.gate, validate_args=False)
-
-    def outline(self, raw: Tensor) -> Distribution:
-        return SpikeSlab(torch.full_like(raw, torch.inf), raw, raw.new_ones(()), validate_args=False)
 
 
 class DiscretePosterior(Family):

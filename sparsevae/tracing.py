@@ -20,7 +20,7 @@ from torch.func import functional_call
 
 from sparsevae.draw import Tape
 
-__all__ = ["OPTIONS", "Graph", "hooked", "repeatable"]
+__all__ = ["OPTIONS", "Graph", "repeatable"]
 
 OPTIONS: dict[str, Any] = {"layout_optimization": False}
 """The compiler's: layouts stay as they are, since with its own torch 2.11 cannot compile images of one channel."""
@@ -50,13 +50,8 @@ def repeatable(parts: Iterable[nn.Module], functions: Iterable[object] = ()) -> 
     sources = [c.__module__ for m in modules for c in type(m).__mro__ if issubclass(c, nn.Module)]
     sources += [getattr(f, "__module__", None) or "" for f in functions]
     return all(source.startswith(_OWN) for source in sources) and not any(
-        isinstance(m, nn.RNNBase) or hooked(m) for m in modules
+        isinstance(m, nn.RNNBase) or "forward" in vars(m) or any(getattr(m, hooks) for hooks in _HOOKS) for m in modules
     )
-
-
-def hooked(module: nn.Module) -> bool:
-    """Whether someone is told when a module is called, or gave it a `forward` of its own."""
-    return "forward" in vars(module) or any(getattr(module, hooks) for hooks in _HOOKS)
 
 
 class _Whole(nn.Module):
