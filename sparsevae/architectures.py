@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import NamedTuple
 
 import torch
@@ -19,7 +20,7 @@ from sparsevae.convolutions import BatchNorm, Convolution, ToImage, ToRows, Tran
 from sparsevae.networks import Linear, initialise, mlp
 from sparsevae.recurrent import Borrowed, Embedding, Projection, Reader, Writer
 
-__all__ = ["NETWORKS", "Pair", "Sizes", "chosen", "image_of", "with_head"]
+__all__ = ["NETWORKS", "Pair", "Sizes", "chosen", "image_of", "no_global_noise", "with_head"]
 
 
 class Sizes(NamedTuple):
@@ -284,15 +285,37 @@ def chosen(network: str, sizes: Sizes) -> str:
     return "dense" if sizes.words is None else "gru"
 
 
+_GLOBAL_NOISE = (
+    "whose noise comes from torch's global random state: a run could be neither repeated nor resumed. Leave it out; "
+    "the noise of z regularises already."
+)
+
+
+@contextmanager
+def no_global_noise(name: str, device: torch.device) -> Iterator[None]:
+    """Refuse what moves torch's global random state, of the CPU or of `device`; either way that state comes back."""
+    cuda = device.type == "cuda"
+    before = torch.get_rng_state(), torch.cuda.get_rng_state(device) if cuda else torch.empty(0)
+    moved = False
+    try:
+        yield
+    finally:
+        if not torch.equal(before[0], torch.get_rng_state()):
+            torch.set_rng_state(before[0])
+            moved = True
+        if cuda and not torch.equal(before[1], torch.cuda.get_rng_state(device)):
+            torch.cuda.set_rng_state(before[1], device)
+            moved = True
+    if moved:
+        raise ValueError(f"{name} holds something like RReLU or F.dropout, {_GLOBAL_NOISE}")
+
+
 def with_head(name: str, own: nn.Module, n_in: int, n_out: int, weights: torch.Generator) -> nn.Module:
     """A user's own network, (B, n_in) -> (B, any width), with its weights, and a linear head to n_out."""
     if any(isinstance(m, nn.modules.dropout._DropoutNd) for m in own.modules()):
-        raise ValueError(
-            f"{name} holds a Dropout layer, whose noise comes from torch's global random state: a run could be "
-            "neither repeated nor resumed. Leave it out; the noise of z regularises already."
-        )
+        raise ValueError(f"{name} holds a Dropout layer, {_GLOBAL_NOISE}")
     body = copy.deepcopy(own).cpu().eval()
-    with torch.no_grad():
+    with torch.no_grad(), no_global_noise(name, torch.device("cpu")):
         try:
             out = body(torch.zeros(2, n_in))
         except Exception as error:

@@ -2,20 +2,27 @@
 
 A checkpoint is one atomic file in the run folder: weights, optimiser, running sums, best weights, the last good
 state to roll back to, and the position in the run. Noise and data order are functions of (seed, step), so the step
-is all the random state there is. Next to it `history.jsonl` grows; on resume it is cut back to the checkpoint.
+is all the random state there is. Next to it `history.jsonl` grows, one strict JSON object a line (inf and nan as
+`storage` writes them); it is safe on the disk before a checkpoint is, and on resume it is cut back to the checkpoint.
 """
 
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from torch import Tensor
 
 from sparsevae import storage
+from sparsevae.advice import advise
+from sparsevae.storage import _decode, _encode
 
 __all__ = ["RunFolder", "State"]
+
+
+_TOLD = 12  # differences to another run that an error tells
 
 
 class State(NamedTuple):
@@ -52,6 +59,12 @@ class RunFolder:
         state = State(_part(tensors, "now."), meta["now"])
         good = State(_part(tensors, "good."), meta["good"]) if meta["good"] else state
         rows = self._read_history(state.meta["step"])
+        last, reported = rows[-1]["step"] if rows else 0, state.meta["reported"]
+        if last < reported:
+            advise(
+                f"{self.history} lacks the reports from after step {last} to step {reported}. They are lost; the run "
+                f"itself is whole, and goes on from step {state.meta['step']}."
+            )
         storage.write_file(self.history, _lines(rows))
         return state, good, rows
 
@@ -60,7 +73,8 @@ class RunFolder:
         mine = json.loads(json.dumps(self.signature))
         changed = [k for k in sorted(saved.keys() | mine.keys()) if saved.get(k) != mine.get(k)]
         if changed:
-            detail = "; ".join(f"{k}: {saved.get(k)!r} then, {mine.get(k)!r} now" for k in changed)
+            told = [f"{k}: {saved.get(k)!r} then, {mine.get(k)!r} now" for k in changed[:_TOLD]]
+            detail = "; ".join([*told, "..."] if len(changed) > _TOLD else told)
             raise ValueError(
                 f"{self.path} holds a different run ({detail}). Resume with the same settings and data, or choose "
                 "another folder."
@@ -68,9 +82,10 @@ class RunFolder:
 
     def _read_history(self, step: int) -> list[dict[str, Any]]:
         rows = []
-        for line in self.history.read_text().splitlines() if self.history.exists() else []:
+        text = self.history.read_text(errors="replace") if self.history.exists() else ""
+        for line in text.splitlines():
             try:
-                row = json.loads(line)
+                row = _decode(json.loads(line))
             except json.JSONDecodeError:  # a line cut short by a kill; it lies beyond the checkpoint
                 break
             if row["step"] <= step:
@@ -82,7 +97,9 @@ class RunFolder:
             file.write(_lines([row]))
 
     def save(self, state: State, good: State) -> None:
-        """Write the checkpoint; the roll-back state takes room only where it differs."""
+        """Write the checkpoint, after the history is safe; the roll-back state takes room only where it differs."""
+        with self.history.open("ab") as file:
+            os.fsync(file.fileno())
         same = good.meta["step"] == state.meta["step"]
         tensors = {f"now.{k}": v for k, v in state.tensors.items()}
         if not same:
@@ -96,4 +113,4 @@ def _part(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
 
 
 def _lines(rows: list[dict[str, Any]]) -> bytes:
-    return "".join(json.dumps(row) + "\n" for row in rows).encode()
+    return "".join(json.dumps(_encode(row, "a report"), allow_nan=False) + "\n" for row in rows).encode()

@@ -2,7 +2,8 @@
 
 The flags of `fit` are read from the constructors, so a new model in the registry has its own without a line here.
 Results go to standard output (one JSON object with `--json`), everything else to standard error. Exit codes: 0;
-1 for a mistake of the user's, told in one line; 2 for a wrong flag; 130 and 143 after Ctrl-C and SIGTERM.
+1 for a mistake of the user's, 2 for a wrong flag or command, each told in one line; 130 and 143 after Ctrl-C and
+SIGTERM.
 Heavy modules are imported by the command that needs them.
 """
 
@@ -13,13 +14,16 @@ import dataclasses
 import inspect
 import io
 import json
+import logging
 import math
+import os
+import shlex
 import sys
 import types
 import typing
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -36,23 +40,43 @@ if TYPE_CHECKING:
 __all__ = ["main"]
 
 
+_UsageError: Any = typer.BadParameter.__base__  # typer's own or click's, by typer's version
+_LOG = logging.getLogger("sparsevae")
+
+
 def main(args: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code. Exceptions that are no mistake of the user's pass through."""
     words = list(sys.argv[1:] if args is None else args)
     debug = "--debug" in words
     command = typer.main.get_command(app)
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), _log_shown():
         warnings.showwarning = _show_warning
         try:
-            command([w for w in words if w != "--debug"], prog_name="sparsevae")
+            code = command([w for w in words if w != "--debug"], prog_name="sparsevae", standalone_mode=False)
         except SystemExit as stop:
             return stop.code if isinstance(stop.code, int) else int(stop.code is not None)
+        except _UsageError as error:
+            _say(f"error: {_usage(error)}")
+            return 2
         except Exception as error:
             if debug or not _is_mistake(error):
                 raise
-            _say(f"error: {' '.join(str(error).split()) or type(error).__name__}")
+            _say(f"error: {_mistake(error)}")
             return 1
-    return 0
+    return code or 0
+
+
+def _usage(error: Any) -> str:
+    """A wrong flag or command in one line, with the command whose help tells the right ones."""
+    text = " ".join(error.format_message().split()).rstrip(".")
+    where = "sparsevae" if error.ctx is None else error.ctx.command_path
+    return f"{text[:1].lower()}{text[1:]}; see '{where} -h'"
+
+
+def _mistake(error: Exception) -> str:
+    if isinstance(error, OSError) and error.strerror and error.filename:
+        return f"{error.filename}: {error.strerror.lower()}"
+    return " ".join(str(error).split()) or type(error).__name__
 
 
 def _is_mistake(error: Exception) -> bool:
@@ -69,6 +93,30 @@ def _show_warning(message: Warning | str, *where: Any, **more: Any) -> None:
 
 def _say(line: str) -> None:
     print(f"sparsevae: {line}", file=sys.stderr, flush=True)
+
+
+class _Shown(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        _say(record.getMessage())
+
+
+@contextmanager
+def _log_shown() -> Iterator[None]:
+    """Show what the library has to say; --quiet silences it."""
+    handler, level = _Shown(), _LOG.level
+    _LOG.addHandler(handler)
+    _LOG.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        _LOG.removeHandler(handler)
+        _LOG.setLevel(level)
+
+
+def _hush(quiet: bool) -> bool:
+    if quiet:
+        _LOG.setLevel(logging.ERROR)
+    return quiet
 
 
 # -- flags from constructors ------------------------------------------------------------------------------------
@@ -117,7 +165,8 @@ def _parse(text: str, kind: Any) -> Any:
         words = [w.strip() for w in text.split(",")] if text else []
         kinds = parts[:1] * len(words) if parts[-1] is Ellipsis else parts
         if len(words) == len(kinds):
-            return tuple(map(_parse, words, kinds))
+            with suppress(ValueError):
+                return tuple(map(_parse, words, kinds))
     elif types.NoneType in parts and text.lower() == "none":
         return None
     else:
@@ -211,6 +260,29 @@ def _value(p: Parameter, given: Any) -> Any:
         raise typer.BadParameter(str(error), param_hint=f"'{_flag(p)}'") from None
 
 
+def _reader(kind: Any, least: int | None = None) -> Callable[[Any], Any]:
+    """What reads a flag of this type for typer: our own words where it is wrong."""
+
+    def read(given: Any) -> Any:
+        if not isinstance(given, str):  # a default
+            return given
+        try:
+            value = _parse(given, kind)
+        except ValueError as error:
+            raise typer.BadParameter(str(error)) from None
+        if least is not None and value < least:
+            raise typer.BadParameter(f"expected an integer, {least} or above, got {given!r}")
+        return value
+
+    return read
+
+
+def _read_part(given: Any) -> Any:
+    if given is not None and given not in list(Part):
+        raise typer.BadParameter(f"expected {' or '.join(Part)}, got {given!r}")
+    return None if given is None else Part(given)
+
+
 # -- what commands share ----------------------------------------------------------------------------------------
 
 
@@ -235,7 +307,12 @@ DataOptions = Annotated[
     list[str] | None,
     typer.Option(metavar="NAME=VALUE", help="An option of the data set (`sparsevae data info D`); repeatable."),
 ]
-Split = Annotated[Part | None, typer.Option(help="Part of the data set; by default test if it has one, else train.")]
+_PART: dict[str, Any] = {"parser": _read_part, "metavar": "train|test"}
+_INT: dict[str, Any] = {"parser": _reader(int), "metavar": "INT"}
+Split = Annotated[
+    Part | None, typer.Option(help="Part of the data set; by default test if it has one, else train.", **_PART)
+]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.", callback=_hush)]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")]
 
 
@@ -246,21 +323,38 @@ def _dataset(
 
     `column` holds the texts of a table; `texts` says that there must be some, since the model was fitted on them.
     """
-    from sparsevae.data import load
+    from sparsevae.data import load, names
     from sparsevae.texts import is_text_file
 
-    chosen: dict[str, Any] = {}
-    for option in options or ():
-        name, _, text = option.partition("=")
-        chosen[name] = text
-        with suppress(ValueError, SyntaxError):  # a word stays a word
-            chosen[name] = ast.literal_eval(text)
-    found = _texts(data, column) if is_text_file(data, column, expected=texts) else load(data, **chosen)
+    text_file = is_text_file(data, column, expected=texts)
+    found = _texts(data, column) if text_file else load(data, **_chosen(data, options or ()))
+    if data in names():
+        found = dataclasses.replace(found, columns=None)  # always the same; those of files may differ
     if not found.X.shape[0]:
         raise ValueError(f"{data} is empty: expected rows of numbers, or a text a line.")
     if split is Part.TEST and found.X_test is None:
         raise ValueError(f"{data} has no test part; leave --split out.")
     return found, Part.TRAIN if split is Part.TRAIN or found.X_test is None else Part.TEST
+
+
+def _chosen(data: str, options: Iterable[str]) -> dict[str, Any]:
+    """What --data-option says, as values of the types that the data set wants.
+
+    >>> _chosen("tiles", ["n=40", "overlap=True"]), _chosen("two.npz", ["key=1"])
+    ({'n': 40, 'overlap': True}, {'key': '1'})
+    """
+    from sparsevae.data.catalogue import fits, kinds
+
+    known, chosen = kinds(data), {}
+    for option in options:
+        name, equals, text = option.partition("=")
+        if not equals:
+            raise typer.BadParameter(f"expected NAME=VALUE, got {option!r}", param_hint="'--data-option'")
+        chosen[name] = text
+        with suppress(ValueError, SyntaxError):  # a word stays a word
+            value = ast.literal_eval(text)
+            chosen[name] = value if fits(value, known.get(name, object)) or not fits(text, known[name]) else text
+    return chosen
 
 
 def _texts(data: str, column: str | None) -> Dataset:
@@ -283,7 +377,15 @@ def _named(est: SparseCoder, data: str, split: Part | None, options: Iterable[st
 def _rows(est: SparseCoder, data: str, split: Part | None, options: Iterable[str] | None) -> tuple[Any, str]:
     """The rows that --data and --split name, and which part they are."""
     found, part = _named(est, data, split, options)
-    return found.X if part is Part.TRAIN else found.X_test, part.value
+    return _of(found, part), part.value
+
+
+def _of(found: Dataset, part: Part) -> Any:
+    """One part of a data set, with the names of its columns where they count."""
+    from sparsevae.data import Table
+
+    X: Any = found.X if part is Part.TRAIN else found.X_test
+    return X if found.columns is None else Table(X, found.columns)
 
 
 def _labelled(est: SparseCoder) -> LabelledCoder | None:
@@ -324,13 +426,49 @@ def _write(path: Path, write: Callable[[Any], object]) -> None:
 
 
 def _ending(path: Path, *known: str) -> str:
+    """The ending of a file to write; refuses, before any work, one that could not be written."""
     if path.suffix.lower() not in known:
         raise ValueError(f"--out {path}: expected a name that ends in {' or '.join(known)}.")
+    if path.exists() and not path.is_file():
+        came = "a folder" if path.is_dir() else "no regular file"
+        raise ValueError(f"--out {path}: expected a file to write, found {came}; choose another name.")
+    _check_place(Path(os.path.realpath(path)).parent)
     return path.suffix.lower()
 
 
+def _check_place(folder: Path) -> None:
+    """Refuse a folder that can be neither made nor written to."""
+    there = next(p for p in (folder, *folder.absolute().parents) if p.exists())
+    if not there.is_dir():
+        raise ValueError(f"--out: {there} is no folder; choose another place.")
+    if not os.access(there, os.W_OK):
+        raise ValueError(f"--out: {there} may not be written to; choose another place.")
+
+
+@contextmanager
+def _nothing_left(path: Path) -> Iterator[None]:
+    """Where this fails, folders that it made and left empty go."""
+    made = [p for p in (path, *path.parents) if not p.exists()]
+    try:
+        yield
+    except BaseException:
+        with suppress(OSError):  # it is not empty, or was never made
+            for p in made:
+                p.rmdir()
+        raise
+
+
 def _print_json(result: Mapping[str, Any]) -> None:
-    print(json.dumps(result))
+    print(json.dumps(_strict(result), allow_nan=False))
+
+
+def _strict(value: Any) -> Any:
+    """What JSON has no word for, infinity and NaN, is null."""
+    if isinstance(value, Mapping):
+        return {k: _strict(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_strict(v) for v in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _print_table(rows: Iterable[Sequence[str]], *header: str, right: str = "") -> None:
@@ -353,7 +491,53 @@ def _print_table(rows: Iterable[Sequence[str]], *header: str, right: str = "") -
 _STYLE: dict[str, Any] = {"rich_markup_mode": None, "context_settings": {"help_option_names": ["-h", "--help"]}}
 
 
-class Models(TyperGroup):
+class Command(TyperCommand):
+    """A command whose help lists flags under the panels that they name, and whose errors know it."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        with _known(ctx):
+            return super().parse_args(ctx, args)
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        panels: dict[str, list[tuple[str, str]]] = {}
+        for p in self.get_params(ctx):
+            if line := p.get_help_record(ctx):
+                usual = "Arguments" if p.param_type_name == "argument" else "Options"
+                panels.setdefault(getattr(p, "rich_help_panel", None) or usual, []).append(line)
+        for panel, lines in panels.items():
+            with formatter.section(panel):
+                formatter.write_dl(lines)
+
+
+class Group(TyperGroup):
+    """Commands under one name: alone it shows help."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if not args:
+            print(ctx.get_help(), file=sys.stderr)
+            raise typer.Exit(2)
+        with _known(ctx):
+            return super().parse_args(ctx, args)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if self.get_command(ctx, args[0]) is None:
+            from sparsevae.data.suggest import unknown
+
+            raise _UsageError(unknown("command", args[0], self.list_commands(ctx)), ctx)
+        return super().resolve_command(ctx, args)
+
+
+@contextmanager
+def _known(ctx: Any) -> Iterator[None]:
+    """Errors of a parser that do not say which command they are about learn it here."""
+    try:
+        yield
+    except _UsageError as error:
+        error.ctx = error.ctx or ctx
+        raise
+
+
+class Models(Group):
     """One sub-command for each model in the registry, built when asked for: `sparsevae --help` loads no model."""
 
     def list_commands(self, ctx: Any) -> list[str]:
@@ -369,19 +553,6 @@ class Models(TyperGroup):
         if found is None:
             raise ValueError(unknown("model", cmd_name, known()))
         return _fit_command(found)
-
-
-class Model(TyperCommand):
-    """A command whose help lists flags under the panels that they name."""
-
-    def format_options(self, ctx: Any, formatter: Any) -> None:
-        panels: dict[str, list[tuple[str, str]]] = {}
-        for p in self.get_params(ctx):
-            if line := p.get_help_record(ctx):
-                panels.setdefault(getattr(p, "rich_help_panel", None) or "Options", []).append(line)
-        for panel, lines in panels.items():
-            with formatter.section(panel):
-                formatter.write_dl(lines)
 
 
 def _fit_command(cls: type[SparseCoder]) -> Any:
@@ -400,9 +571,9 @@ def _fit_command(cls: type[SparseCoder]) -> Any:
         *,
         data: Data,
         out: Annotated[Path, typer.Option("--out", "-o", metavar="DIR", help="Folder for the model and its run.")],
-        split: Annotated[Part, typer.Option(help="Part of the data set.")] = Part.TRAIN,
+        split: Annotated[Part, typer.Option(help="Part of the data set.", **_PART)] = Part.TRAIN,
         data_option: DataOptions = None,
-        quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
+        quiet: Quiet = False,
         as_json: Json = False,
         **flags: Any,
     ) -> None:
@@ -418,7 +589,7 @@ def _fit_command(cls: type[SparseCoder]) -> Any:
     options = [_option(p, panel) for panel, table in panels.items() for p in table.values()]
     vars(fit)["__signature__"] = inspect.Signature([*shared, *filter(None, options)])
     alone = typer.Typer(add_completion=False, **_STYLE)
-    alone.command(cls.__name__, cls=Model, help=(cls.__doc__ or "").splitlines()[0])(fit)
+    alone.command(cls.__name__, cls=Command, help=(cls.__doc__ or "").splitlines()[0])(fit)
     return typer.main.get_command(alone)
 
 
@@ -435,16 +606,18 @@ def _fit(
     if finished and not begun:
         raise FileExistsError(f"{out} holds a model without a run to continue: choose another folder.")
     check_folder(out)
+    _check_place(out)
     est.check()
     found, part = _dataset(data, split, options, est._text().column)
-    X: Any = found.X if part is Part.TRAIN else found.X_test
+    X = _of(found, part)
     labelled = _labelled(est)
     try:
-        if labelled:
-            y, names = _labels(labelled, data, found, part)
-            labelled.fit(X, y, label_names=names)
-        else:
-            est.fit(X)
+        with _nothing_left(out):
+            if labelled:
+                y, names = _labels(labelled, data, found, part)
+                labelled.fit(X, y, label_names=names)
+            else:
+                est.fit(X)
     except (KeyboardInterrupt, SystemExit) as stop:
         if not (out / "checkpoint.safetensors").exists():
             _say("interrupted before anything was saved.")
@@ -461,27 +634,28 @@ def _fit(
     size = " ".join(f"{count:,} {noun}" for noun, count in est.input_.about().items())
     print(f"{name} of {X.shape[0]:,} rows x {size} ({what}), {est.n_steps_:,} steps")
     print("  ".join(f"{k} {v:.4g}" for k, v in last.items()))
-    print(f"saved in {out}; next: sparsevae evaluate {out} --data {data}")
+    chosen = [word for option in options or () for word in ("--data-option", option)]
+    print(f"saved in {out}; next: {shlex.join(['sparsevae', 'evaluate', str(out), '--data', data, *chosen])}")
 
 
 # -- the commands -----------------------------------------------------------------------------------------------
 
 
-class Commands(TyperGroup):
+class Commands(Group):
     """The commands, in the order in which one needs them."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         return ["fit", "encode", "evaluate", "report", "audit", "second-stage", "sample", "data", "demo"]
 
 
-app = typer.Typer(cls=Commands, add_completion=False, no_args_is_help=True, **_STYLE)
+app = typer.Typer(cls=Commands, add_completion=False, **_STYLE)
 app.add_typer(
-    typer.Typer(cls=Models, no_args_is_help=True, subcommand_metavar="MODEL [OPTIONS]", **_STYLE),
+    typer.Typer(cls=Models, subcommand_metavar="MODEL [OPTIONS]", **_STYLE),
     name="fit",
     help="Train a model and save it.",
     epilog="Each model has flags of its own: sparsevae fit VSC --help",
 )
-data_app = typer.Typer(no_args_is_help=True, **_STYLE)
+data_app = typer.Typer(cls=Group, **_STYLE)
 app.add_typer(data_app, name="data", help="The data sets that have a name.")
 
 
@@ -503,13 +677,14 @@ def _root(
     """Sparse, interpretable codes from deep generative models."""
 
 
-@app.command()
+@app.command(cls=Command)
 def encode(
     folder: Folder,
     data: Data,
     out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="codes.npz or codes.parquet.")],
     max_active: Annotated[
-        int | None, typer.Option(metavar="K", help="Keep at most K non-zeros a row, the most probable ones.")
+        int | None,
+        typer.Option(metavar="K", parser=_reader(int), help="Keep at most K non-zeros a row, the most probable ones."),
     ] = None,
     split: Split = None,
     data_option: DataOptions = None,
@@ -564,23 +739,28 @@ def _columns(codes: Any, names: Iterable[str]) -> Any:
     return pa.table(dict(zip(names, codes.T, strict=True)))
 
 
-@app.command()
+@app.command(cls=Command)
 def evaluate(
     folder: Folder,
     data: Data,
-    caps: Annotated[str, typer.Option(metavar="K,...", help="Also the error with at most K non-zeros a row.")] = "",
+    caps: Annotated[
+        Any,
+        typer.Option(
+            metavar="K,...",
+            parser=_reader(tuple[int, ...]),
+            help="Also the error with at most K non-zeros a row.",
+        ),
+    ] = None,
     importance: Annotated[
-        int | None, typer.Option(metavar="K", help="Also the tighter bound of K samples an item (slow).")
+        int | None,
+        typer.Option(metavar="K", parser=_reader(int), help="Also the tighter bound of K samples an item (slow)."),
     ] = None,
     split: Split = None,
     data_option: DataOptions = None,
     as_json: Json = False,
 ) -> None:
     """Score, sparsity, reconstruction error, cost of caps."""
-    try:
-        limits = _parse(caps, tuple[int, ...])
-    except ValueError as error:
-        raise typer.BadParameter(str(error), param_hint="'--caps'") from None
+    limits: tuple[int, ...] = caps or ()
     est = _load(folder)
     if labelled := _labelled(est):
         if limits or importance is not None:
@@ -612,7 +792,7 @@ def evaluate(
 
 def _evaluate_labels(est: LabelledCoder, data: str, found: Dataset, part: Part, as_json: bool) -> None:
     y, _ = _labels(est, data, found, part)
-    result = est.evaluate(found.X if part is Part.TRAIN else found.X_test, y)
+    result = est.evaluate(_of(found, part), y)
     name = type(est).__name__
     if as_json:
         return _print_json({"model": name, "data": data, "split": part.value, **result})
@@ -680,7 +860,7 @@ def _reconstruction(r: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     ]
 
 
-@app.command()
+@app.command(cls=Command)
 def report(
     folder: Folder,
     data: Data,
@@ -688,6 +868,7 @@ def report(
     title: Annotated[str | None, typer.Option(help="Heading of the page.")] = None,
     split: Split = None,
     data_option: DataOptions = None,
+    as_json: Json = False,
 ) -> None:
     """Write a page about a model: numbers and pictures; of texts also texts told again and the words of units."""
     from sparsevae.report import report
@@ -697,11 +878,16 @@ def report(
     if _labelled(est):
         raise ValueError(f"a report judges codes of X; {type(est).__name__} is judged by its labels: use evaluate.")
     found, part = _named(est, data, split, data_option)
-    X, y = (found.X, found.y) if part is Part.TRAIN else (found.X_test, found.y_test)
+    X = _of(found, part)
+    y = found.y if part is Part.TRAIN else found.y_test
     labels: Any = None if y is None or y.ndim != 1 else y
     if labels is not None and found.label_names is not None:
         labels = [found.label_names[int(c)] for c in labels]
-    print(report(est, X, out, image_shape=_shape_of(est, found), labels=labels, title=title))
+    page = report(est, X, out, image_shape=_shape_of(est, found), labels=labels, title=title)
+    if as_json:
+        about = {"model": type(est).__name__, "data": data, "split": part.value}
+        return _print_json({**about, "out": str(page), "rows": X.shape[0], "bytes": page.stat().st_size})
+    print(page)
 
 
 def _shape_of(est: SparseCoder, found: Dataset) -> tuple[int, ...] | None:
@@ -711,11 +897,13 @@ def _shape_of(est: SparseCoder, found: Dataset) -> tuple[int, ...] | None:
     return None if isinstance(est.input_, Texts) or est.image_shape is not None else found.image_shape
 
 
-@app.command()
+@app.command(cls=Command)
 def audit(
     folder: Folder,
     data: Data,
-    gain_rows: Annotated[int, typer.Option(min=1, metavar="N", help="Rows to measure reconstruction gains on.")] = 2000,
+    gain_rows: Annotated[
+        int, typer.Option(metavar="N", parser=_reader(int, 1), help="Rows to measure reconstruction gains on.")
+    ] = 2000,
     split: Split = None,
     data_option: DataOptions = None,
     as_json: Json = False,
@@ -735,18 +923,18 @@ def audit(
     print(f"\n{found.legend}\n{found.words}")
 
 
-@app.command("second-stage")
+@app.command("second-stage", cls=Command)
 def second_stage(
     folder: Folder,
     data: Data,
     n_components: Annotated[
-        int | None, typer.Option(metavar="INT", help="Width of the second stage; by default the model's, at most 16.")
+        int | None, typer.Option(**_INT, help="Width of the second stage; by default the model's, at most 16.")
     ] = None,
-    steps: Annotated[int | None, typer.Option(metavar="INT", help="Gradient steps; 10,000 when not given.")] = None,
-    seed: Annotated[int | None, typer.Option(metavar="INT", help="Fixes the run; by default the model's.")] = None,
-    split: Annotated[Part, typer.Option(help="Part of the data set.")] = Part.TRAIN,
+    steps: Annotated[int | None, typer.Option(**_INT, help="Gradient steps; 10,000 when not given.")] = None,
+    seed: Annotated[int | None, typer.Option(**_INT, help="Fixes the run; by default the model's.")] = None,
+    split: Annotated[Part, typer.Option(help="Part of the data set.", **_PART)] = Part.TRAIN,
     data_option: DataOptions = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
+    quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
     """Fit a model of a saved model's codes, for `sample --second-stage`.
@@ -772,36 +960,37 @@ def second_stage(
         return _print_json({**about, "likelihood": stage.likelihood_, "steps": stage.n_steps_, "final": last})
     print(f"second stage of {name} on {X.shape[0]:,} codes ({stage.likelihood_}), {stage.n_steps_:,} steps")
     print("  ".join(f"{k} {v:.4g}" for k, v in last.items()))
-    print(f"saved in {folder}; next: sparsevae sample {folder} --second-stage")
+    print(f"saved in {folder}; next: {shlex.join(['sparsevae', 'sample', str(folder), '--second-stage'])}")
 
 
-@app.command()
+@app.command(cls=Command)
 def sample(
     folder: Folder,
     out: Annotated[
         Path | None,
         typer.Option("--out", "-o", metavar="FILE", help="samples.npy, a .png for images; samples.txt for texts."),
     ] = None,
-    n: Annotated[int, typer.Option("-n", min=1, metavar="N", help="How many.")] = 16,
-    seed: Annotated[int, typer.Option(help="The same seed gives the same samples.")] = 0,
+    n: Annotated[int, typer.Option("-n", metavar="N", parser=_reader(int, 1), help="How many.")] = 16,
+    seed: Annotated[int, typer.Option(**_INT, help="The same seed gives the same samples.")] = 0,
     noise: Annotated[bool, typer.Option("--noise", help="Draw x from p(x|z) instead of taking its mean.")] = False,
     second_stage: Annotated[
         bool, typer.Option("--second-stage", help="Draw codes from the second stage (see `sparsevae second-stage`).")
     ] = False,
     image_shape: Annotated[
-        str | None,
-        typer.Option(metavar="H,W[,3]", help="Size of an image in a .png; by default the model's, else a grey square."),
+        Any,
+        typer.Option(
+            metavar="H,W[,3]",
+            parser=_reader(tuple[int, ...]),
+            help="Size of an image in a .png; by default the model's, else a grey square.",
+        ),
     ] = None,
+    as_json: Json = False,
 ) -> None:
     """Draw new rows: z from the prior, x from the decoder."""
     import numpy as np
 
     from sparsevae.texts import Texts
 
-    try:
-        shape = None if image_shape is None else _parse(image_shape, tuple[int, ...])
-    except ValueError as error:
-        raise typer.BadParameter(str(error), param_hint="'--image-shape'") from None
     est = _load(folder)
     written = isinstance(est.input_, Texts)
     out = Path("samples.txt" if written else "samples.npy") if out is None else out
@@ -814,9 +1003,12 @@ def sample(
     else:
         from matplotlib.image import imsave
 
-        sheet = _sheet(rows, _picture_shape(est, shape))
+        sheet = _sheet(rows, _picture_shape(est, image_shape))
         _write(out, lambda file: imsave(file, sheet, format="png"))
-    print(f"{out}: {n} samples of {type(est).__name__}")
+    name = type(est).__name__
+    if as_json:
+        return _print_json({"model": name, "out": str(out), "shape": list(np.shape(rows)), "seed": seed})
+    print(f"{out}: {n} samples of {name}")
 
 
 def _picture_shape(est: SparseCoder, given: tuple[int, ...] | None) -> tuple[int, ...]:
@@ -849,7 +1041,7 @@ def _sheet(rows: Any, shape: tuple[int, ...]) -> Any:
     return grid.reshape(down * cells.shape[1], across * cells.shape[2], 3)
 
 
-@data_app.command("list")
+@data_app.command("list", cls=Command)
 def data_list(as_json: Json = False) -> None:
     """All of them, and whether they are on this machine."""
     from sparsevae.data import info, names
@@ -858,10 +1050,14 @@ def data_list(as_json: Json = False) -> None:
     if as_json:
         return _print_json({"data": [dataclasses.asdict(i) for i in found]})
     _print_table(
-        [(i.name, *_counts(i), f"{i.features:,}", "here" if i.available else "to fetch") for i in found],
+        [(i.name, *_counts(i), f"{i.features:,}", _where(i)) for i in found],
         *("name", "train", "test", "features", "where"),
         right="train test features",
     )
+
+
+def _where(i: Any) -> str:
+    return "here" if i.available else "by hand" if i.by_hand else "to fetch"
 
 
 def _counts(i: Any) -> tuple[str, str]:
@@ -870,7 +1066,7 @@ def _counts(i: Any) -> tuple[str, str]:
     return f"{most}{i.rows:,}", f"{most}{i.rows_test:,}"
 
 
-@data_app.command("info")
+@data_app.command("info", cls=Command)
 def data_info(name: Annotated[str, typer.Argument(metavar="NAME")], as_json: Json = False) -> None:
     """What one of them is, where it comes from, its options."""
     from sparsevae.data import info
@@ -883,12 +1079,17 @@ def data_info(name: Annotated[str, typer.Argument(metavar="NAME")], as_json: Jso
     _print_table([*lines, ("source", i.source), ("options", options)])
 
 
-@app.command()
+@app.command(cls=Command)
 def demo(
     out: Annotated[Path, typer.Option("--out", "-o", metavar="DIR", help="Folder for the page.")] = Path("demo"),
-    seed: Annotated[int, typer.Option(help="Fixes the run.")] = 0,
+    seed: Annotated[int, typer.Option(**_INT, help="Fixes the run.")] = 0,
+    as_json: Json = False,
 ) -> None:
     """Train on embedded data, leave a page of pictures."""
     from importlib import import_module
 
-    print(import_module("sparsevae.demo").run(out, seed))
+    left = import_module("sparsevae.demo").run(out, seed)
+    if as_json:
+        paths = {"out": str(left.page), "picture": str(left.picture), "model": str(left.model)}
+        return _print_json({**paths, **left.numbers})
+    print(left.page)

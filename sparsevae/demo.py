@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -11,13 +13,22 @@ from sparsevae import data, plots
 from sparsevae.models import VSC
 from sparsevae.report import png, report
 from sparsevae.settings import Training
-from sparsevae.storage import write_file
+from sparsevae.storage import check_folder, write_file
 from sparsevae.threads import threads
 
-__all__ = ["run"]
+__all__ = ["Demo", "run"]
 
 TITLE = "Handwritten digits as sparse codes"
 PICTURE = "Handwritten digits that a sparse coder has never seen, as codes"
+
+
+class Demo(NamedTuple):
+    """What a demonstration leaves: a page, a picture and a model, and the model's numbers on unseen digits."""
+
+    page: Path
+    picture: Path
+    model: Path
+    numbers: dict[str, Any]
 
 
 def model(seed: int = 0) -> VSC:
@@ -37,11 +48,20 @@ def model(seed: int = 0) -> VSC:
     )
 
 
-def run(out: Path, seed: int = 0) -> Path:
-    """Train, save the model in out/model, write out/index.html and out/demo.png; returns the page's path."""
+def _check(out: Path) -> None:
+    """Refuse a folder that is neither new, nor empty, nor of an earlier demonstration."""
+    names = os.listdir(out) if out.is_dir() else []
+    if not {"index.html", "demo.png", "model"} <= set(names):
+        check_folder(out, kind="demonstration")
+    check_folder(out / "model")
+
+
+def run(out: Path, seed: int = 0) -> Demo:
+    """Train, save the model in out/model, write out/index.html and out/demo.png."""
     from rich.console import Console
 
     out, console, began = Path(out), Console(stderr=True, highlight=False), time.monotonic()
+    _check(out)
     digits = data.load("digits")
     X, unseen, labels = digits.X, np.asarray(digits.X_test), np.asarray(digits.y_test)
     console.print(f"Training a sparse coder on {X.shape[0]:,} handwritten digits of 8 x 8 pixels ...")
@@ -59,4 +79,4 @@ def run(out: Path, seed: int = 0) -> Path:
     told += f"The score is {numbers['score']:.1f} nats a digit, a lower bound on log p(x)."
     console.print(f"Done in {time.monotonic() - began:.0f} s. {told}", soft_wrap=not console.is_terminal)
     console.print(f"Beside the page: {out / 'model'} (the model), {out / 'demo.png'} (a picture).", soft_wrap=True)
-    return page
+    return Demo(page, out / "demo.png", out / "model", numbers)

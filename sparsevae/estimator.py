@@ -35,12 +35,13 @@ from sparsevae.parameters import check_caps, check_flag, check_number, encode, p
 from sparsevae.rows import place, to_csr
 from sparsevae.settings import Training
 from sparsevae.texts import Texts, held
-from sparsevae.threads import inference
+from sparsevae.threads import inference, ordinary
 
 __all__ = ["Array", "ImportanceBound", "SparseCoder"]
 
 _LOST = (-math.inf, -math.inf, math.inf, 1.0, math.inf)  # ELBO, importance bound, its error, effective samples, nll
 _LEFT_OPEN = ("steps", "batch_size", "learning_rate")  # of training: the data settle them where the user does not
+_NUMBERS = 2**25  # of x, in all draws that are scored at once
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -234,7 +235,8 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Learner):
             problem = self.model_.likelihood.check(float(x.min()), float(x.max()))
             if problem:
                 raise ValueError(f"{problem}; this model was fitted with likelihood={self.likelihood_!r}.")
-            found = bounds(self.model_, x, int(n_samples), seed=seed, at_once=at_once)
+            few = max(len(x), _NUMBERS // x.shape[-1])  # of very wide rows, a draw at a time
+            found = bounds(self.model_, x, int(n_samples), seed=seed, at_once=min(at_once, few))
             parts.append([v[:n].cpu() for v in found])
         out = Bounds(*(_put_back(torch.cat(v), order) for v in zip(*parts, strict=True)))
         # Rows so far out that float32 overflows: minus infinity is a true bound too, NaN is nothing.
@@ -410,6 +412,7 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Learner):
             tensors |= {f"second_stage.{k}": v for k, v in inner.items()}
         return tensors, meta
 
+    @ordinary()
     def _restore(self, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> Self:
         if meta["n_features_in"] is not None:
             self.n_features_in_ = meta["n_features_in"]

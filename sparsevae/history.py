@@ -10,6 +10,8 @@ __all__ = ["History"]
 class History(list[dict[str, Any]]):
     """One row per report: step, epoch, loss, every term, active units, non-zeros. A table when printed."""
 
+    steps: int = 0  # that were taken: those after the last report too
+
     def column(self, name: str) -> list[Any]:
         """The values of one column, None where a row lacks it."""
         return [row.get(name) for row in self]
@@ -21,6 +23,12 @@ class History(list[dict[str, Any]]):
     def columns(self) -> list[list[Any]]:
         """The table column by column, each headed by its name: a plain form that keeps their order."""
         return [[name, *self.column(name)] for name in self.names()]
+
+    def go_on(self, run: History, steps: int) -> None:
+        """Add the reports of one more run, counted on from the `steps` before it and from the epochs they made."""
+        epochs = self[-1]["epoch"] * (steps / self[-1]["step"]) if self else 0.0
+        self.extend({**row, "step": row["step"] + steps, "epoch": row["epoch"] + epochs} for row in run)
+        self.steps = steps + run.steps
 
     @classmethod
     def from_columns(cls, columns: list[list[Any]]) -> History:

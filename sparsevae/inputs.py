@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from sparsevae import families
 from sparsevae import scaling as scalings
+from sparsevae.advice import advise
 from sparsevae.draw import Draw
 from sparsevae.model import LatentModel
 from sparsevae.recurrent import Embedding
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 __all__ = ["Arrays", "Input"]
 
 Array = np.ndarray[Any, Any]
+_REACH = 1e33  # deviations from the training data; a few layers later that is still a float32
 
 
 class Input:
@@ -165,36 +167,76 @@ class Arrays(Input):
                 "network='gru' reads texts, and X holds none: use network='auto', 'dense' or 'conv', or pass a list "
                 "of str."
             )
-        _check_rows(X)
-        if isinstance(X, (str, Path)):
-            from sparsevae.data import read_array
+        from sparsevae.data import Table, read_array
 
-            X = read_array(X).X
+        names = None
+        if isinstance(X, (str, Path)):
+            X = read_array(X)
+        if isinstance(X, Table):
+            X, names = X.X, X.columns
+        _check_rows(X)
         if isinstance(X, Tensor):
             X = X.detach().cpu()
             X = (X.float() if X.dtype == torch.bfloat16 else X).numpy()
-        X = _numbers(est, X, reset)
+        if isinstance(X, np.ma.MaskedArray):
+            X = np.ma.filled(X.astype(np.float64), np.nan) if X.mask.any() else X.data
+        X = _numbers(est, X, reset) if names is None else _named_numbers(est, X, names, reset)
+        if scipy.sparse.issparse(X):
+            X = _canonical(X)
         values: Any = getattr(X, "data", X) if scipy.sparse.issparse(X) else X
         low, high = float(values.min(initial=0)), float(values.max(initial=0))
         _check_finite(type(est).__name__, low, high)
         if reset:
             self.width = X.shape[1]
-        elif 0 < high <= 1 and self._divides_by_255():
-            warnings.warn(
-                f"this model was fitted on 8-bit values, 0 to 255, and now sees at most {high:g}: were the new rows "
-                "scaled already, or binarised to 0 and 1? It divides by 255 itself.",
-                UserWarning,
-                stacklevel=5,
-            )
+        else:
+            self._check_reach(X, low, high)
+            self._check_units(est, X.dtype, high)
         return X
+
+    def _check_reach(self, X: Any, low: float, high: float) -> None:
+        """Refuse values so far from those of training that the networks would overflow: codes would be NaN."""
+        if not isinstance(self.scaling, scalings.Affine):
+            return
+        shift, scale = (v.double().cpu().numpy() for v in (self.scaling.shift, self.scaling.scale))
+
+        def reach(*ends: Any) -> Array:
+            found = [np.abs(np.float32(end).astype(np.float64) - shift) / scale for end in ends]
+            far: Array = np.maximum(*found)
+            return far
+
+        if reach(low, high).max() <= _REACH:
+            return
+        ends = (X.min(axis=0), X.max(axis=0))  # by column: what is far for one of them may be near for another
+        far = reach(*(e.toarray()[0] if hasattr(e, "toarray") else e for e in ends))
+        if far.max() > _REACH:
+            j = int(far.argmax())
+            raise ValueError(
+                f"column {j} of X lies up to {far[j]:.1e} times its scale ({scale[j]:.3g}) from what the model was "
+                "fitted on: too far for the networks' float32. Is it a mark for missing values, or in other units?"
+            )
+
+    def _check_units(self, est: Learner, dtype: Any, high: float) -> None:
+        """Warn of 8-bit values that are to be divided by 255 twice, or not at all."""
+        if not isinstance(self.scaling, scalings.Affine):
+            return
+        shift, scale = self.scaling.shift, self.scaling.scale
+        unit = bool(((shift >= 0) & (shift <= 1) & (scale <= 1)).all())
+        unit &= self.law == "bernoulli" or est.scale != "none"  # which does not tell how large rows were
+        if 0 < high <= 1 and bool((scale == 255).all()):
+            advise(
+                f"this model was fitted on 8-bit values, 0 to 255, and now sees at most {high:g}: were the new rows "
+                "scaled already, or binarised to 0 and 1? It divides by 255 itself."
+            )
+        elif dtype == np.uint8 and high > 127 and unit:
+            advise(
+                f"this model was fitted on values of about 0 to 1 and now sees 8-bit ones up to {high:g}: divide them "
+                "by 255, as the training rows were."
+            )
 
     def alone(self, x: Any) -> Any:
         if getattr(x, "ndim", 2) != 1:
             return x
         return x[None] if isinstance(x, Tensor) else np.asarray(x)[None]
-
-    def _divides_by_255(self) -> bool:
-        return isinstance(self.scaling, scalings.Affine) and bool((self.scaling.scale == 255).all())
 
     # -- scaling and likelihood ---------------------------------------------------------------------------------
 
@@ -327,6 +369,40 @@ def _numbers(est: Learner, X: Any, reset: bool) -> Any:
             ) from error
         raise
     return found
+
+
+def _named_numbers(est: Learner, X: Any, names: Sequence[str], reset: bool) -> Any:
+    """The same for an array whose columns have names in the file it comes from: they count as a DataFrame's would."""
+    known = None if reset else getattr(est, "feature_names_in_", None)
+    if known is not None and list(known) != list(names):
+        strange, missing = ([f"{n!r}" for n in a if n not in b] for a, b in ((names, known), (known, names)))
+        what = "; ".join(f"{what} {', '.join(n[:5])}" for what, n in (("new", strange), ("missing", missing)) if n)
+        raise ValueError(
+            f"the columns of X are not those of fit, in that order ({what or 'the order differs'}): "
+            f"{type(est).__name__} expects {', '.join(known[:8])}{', ...' if len(known) > 8 else ''}."
+        )
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "X does not have valid feature names")  # it has, and they were checked
+        found = _numbers(est, X, reset)
+    if reset:
+        est.feature_names_in_ = np.asarray(names, dtype=object)
+    elif known is None:
+        advise(f"X has feature names, but {type(est).__name__} was fitted without feature names")
+    return found
+
+
+def _canonical(X: Any) -> Any:
+    """A CSR matrix whose entries are all in range, and none there twice: two of them may add up to infinity."""
+    try:
+        X.check_format(full_check=True)
+    except ValueError as error:
+        raise ValueError(
+            f"X is a damaged sparse matrix: {error}. Build it anew, for instance from its COO form."
+        ) from error
+    if not X.has_canonical_format:
+        X = X.copy()
+        X.sum_duplicates()
+    return X
 
 
 def _no_numbers(X: Any) -> list[str]:

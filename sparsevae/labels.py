@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
@@ -13,6 +12,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_array
 from torch import Tensor
 
+from sparsevae.advice import advise
 from sparsevae.metrics.multilabel import binary
 
 __all__ = ["Labels", "check_names", "plain", "read_labels"]
@@ -87,8 +87,7 @@ def read_labels(y: Any, known: Labels | None, names: Any = None, classes: Any = 
     y, columns = plain(y)
     single = y.ndim == 1
     if not single and y.shape[1] == 1 and not (scipy.sparse.issparse(y) or np.isin(y, (0, 1)).all()):
-        advice = "A column-vector y was passed when a 1d array was expected: pass y.ravel()."
-        warnings.warn(advice, DataConversionWarning, stacklevel=4)
+        advise("A column-vector y was passed when a 1d array was expected: pass y.ravel().", DataConversionWarning)
         y, single = y.ravel(), True
     if single:
         check_classification_targets(y)

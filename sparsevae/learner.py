@@ -24,7 +24,7 @@ from sparsevae.schedules import Constant, Schedule
 from sparsevae.settings import Training
 from sparsevae.step import BLOCK, lasting
 from sparsevae.texts import Texts, held, holds_texts
-from sparsevae.threads import inference
+from sparsevae.threads import inference, ordinary
 from sparsevae.training import Watch, fit
 
 __all__ = ["Learner"]
@@ -101,6 +101,7 @@ class Learner(Recipe):
         ends: dict[str, Schedule] = {k: Constant(s(1 << 62, 1 << 62)) for k, s in plan.items() if k not in kept}
         return self.input_.settle(settings.once_more(mix(settings.seed, self.n_steps_)), n_rows), ends
 
+    @ordinary()
     def _start(self, X: Any) -> None:
         """Settle what the data settle, and build the networks."""
         self.input_.start(self, X)
@@ -124,6 +125,7 @@ class Learner(Recipe):
         """The rows that training takes, and what turns a batch of them into a network's input."""
         return self.input_.lay_out(X, self._device()), self.input_.prepare
 
+    @ordinary()
     def _train(
         self,
         X: Any,
@@ -159,8 +161,8 @@ class Learner(Recipe):
             raise
         finally:
             model.eval()
-            self.history_.extend(history)
-            self.n_steps_ += int(history[-1]["step"]) if history else 0
+            self.history_.go_on(history, self.n_steps_)
+            self.n_steps_ += history.steps
         self._settle(X)
 
     def _settle(self, X: Any) -> None:

@@ -61,6 +61,9 @@ def revive(
     missing = [k for k in meta["own_networks"] if own[k] is None]
     if missing:
         raise storage.StorageError(f"{path} was fitted with your own {' and '.join(missing)}: pass them to load().")
+    useless = [k for k, v in own.items() if v is not None and k not in meta["own_networks"]]
+    if useless:
+        raise storage.StorageError(f"{path} was not fitted with your own {' and '.join(useless)}: load it without.")
     training = None if meta["training"] is None else Training(**decode(meta["training"]))
     text = None if meta.get("text") is None else Text.from_plain(meta["text"])
     constructor = {k: decode(v) for k, v in meta["constructor"].items()}

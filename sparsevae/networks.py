@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.nn.functional import linear, pad
 
 __all__ = ["Branched", "Layer", "Linear", "initialise", "mlp"]
 
@@ -52,9 +52,9 @@ class Linear(Layer):
         if self.weight.dim() == 2:
             missing = _FEW - len(self.bias)
             if missing > 0 and x.device.type == "cpu" and not torch.is_grad_enabled():
-                weight, bias = pad(self.weight, (0, 0, 0, missing)), pad(self.bias, (0, missing))
-                return linear(x, weight, bias)[..., :-missing]
-            return linear(x, self.weight, self.bias)
+                weight, bias = F.pad(self.weight, (0, 0, 0, missing)), F.pad(self.bias, (0, missing))
+                return F.linear(x, weight, bias)[..., :-missing]
+            return F.linear(x, self.weight, self.bias)
         if self.weight.dim() == 3 and x.dim() == 3:
             return torch.baddbmm(self.bias.unsqueeze(-2), x, self.weight.mT)
         return x @ self.weight.mT + self.bias.unsqueeze(-2)

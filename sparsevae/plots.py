@@ -398,12 +398,7 @@ def code_usage(codes: Array) -> Figure:
 
 def training_curves(est: SparseCoder) -> Figure:
     """The course of every quantity in `history_`, a panel each; the first few reports may lie outside."""
-    steps: list[int] = []
-    offset = 0
-    for k, row in enumerate(est.history_):
-        # partial_fit counts from 1 again
-        offset = steps[-1] if k and row["step"] <= est.history_[k - 1]["step"] else offset
-        steps.append(row["step"] + offset)
+    steps = est.history_.column("step")
     wanted = {"loss": "training objective, nats", "validation_loss": "validation objective, nats"}
     wanted |= {k: f"{k}, nats" for row in est.history_[:1] for k in row if k.startswith(("nll_", "kl_"))}
     wanted |= {"nonzeros": "non-zeros a row", "active_units": "active units"}
@@ -411,10 +406,12 @@ def training_curves(est: SparseCoder) -> Figure:
     figure = _figure(9.5, 1.9)
     for ax, (name, text) in zip(np.ravel(figure.subplots(1, max(1, len(shown)))), shown.items(), strict=False):
         values = np.array([np.nan if v is None else v for v in est.history_.column(name)], dtype=float)
+        values[np.isinf(values)] = np.nan
         ax.plot(steps, values, color=POSITIVE, linewidth=1.3)
         late = values[len(values) // 20 :]
-        low, high = np.nanmin(late), np.nanmax(late)
-        ax.set_ylim(low - 0.05 * (high - low or 1), high + 0.05 * (high - low or 1))
+        low, high = np.nanmin(late, initial=np.inf), np.nanmax(late, initial=-np.inf)
+        if low <= high:  # some report is finite
+            ax.set_ylim(low - 0.05 * (high - low or 1), high + 0.05 * (high - low or 1))
         _calm(ax, "step", "")
         ax.set_title(text, fontsize=8, color=INK, loc="left")
         ax.xaxis.set_major_locator(_ticks(3))

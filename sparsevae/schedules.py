@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from numbers import Integral
+from numbers import Integral, Real
 
 __all__ = ["Constant", "Cosine", "Cyclical", "Exponential", "Linear", "Schedule", "Step"]
 
@@ -24,6 +24,18 @@ def _steps(position: int | float, total: int) -> float:
     if not 0 <= position <= 1:
         raise ValueError(f"a position is a step (int) or a share of the run (float in [0, 1]); got {position!r}.")
     return position * total
+
+
+def _check_span(begin: int | float, end: int | float) -> None:
+    """Refuse a ramp that ends before it begins; of a step and a share only a run's length could tell."""
+    alike = all(isinstance(p, Integral) for p in (begin, end)) or all(isinstance(p, float) for p in (begin, end))
+    if alike and begin > end:
+        raise ValueError(f"end must not come before begin; got begin={begin!r} and end={end!r}.")
+
+
+def _check_count(name: str, value: int) -> None:
+    if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
+        raise ValueError(f"{name} must be an integer above 0, got {value!r}.")
 
 
 def _progress(step: int, total: int, begin: int | float, end: int | float) -> float:
@@ -61,6 +73,9 @@ class Linear:
     begin: int | float = 0
     end: int | float = 1.0
 
+    def __post_init__(self) -> None:
+        _check_span(self.begin, self.end)
+
     def __call__(self, step: int, total: int) -> float:
         t = _progress(step, total, self.begin, self.end)
         return self.stop if t == 1 else self.start + t * (self.stop - self.start)
@@ -77,6 +92,9 @@ class Cosine:
     stop: float = 0.0
     begin: int | float = 0
     end: int | float = 1.0
+
+    def __post_init__(self) -> None:
+        _check_span(self.begin, self.end)
 
     def __call__(self, step: int, total: int) -> float:
         t = _progress(step, total, self.begin, self.end)
@@ -99,6 +117,9 @@ class Exponential:
     rate: float
     floor: float = 0.0
     every: int = 1
+
+    def __post_init__(self) -> None:
+        _check_count("every", self.every)
 
     def __call__(self, step: int, total: int) -> float:
         held = step - step % self.every
@@ -133,6 +154,11 @@ class Cyclical:
     stop: float
     cycles: int = 4
     ramp: float = 0.5
+
+    def __post_init__(self) -> None:
+        _check_count("cycles", self.cycles)
+        if not (isinstance(self.ramp, Real) and 0 <= self.ramp <= 1):
+            raise ValueError(f"ramp is a share of a cycle, a number in [0, 1]; got {self.ramp!r}.")
 
     def __call__(self, step: int, total: int) -> float:
         if step >= total:

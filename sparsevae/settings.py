@@ -121,8 +121,12 @@ class Training(BaseEstimator):
             raise ValueError(f"training.schedules must be like {{'kl_z': Cyclical(0, 1)}}, got {self.schedules!r}.")
         for name, course in plan.items():
             expected, legal = _COURSES.get(name, ("a number, 0 or above", lambda w: w >= 0))  # others are weights
-            if hasattr(course, "ends"):  # a function of the user's own is let be: a run that must be stored refuses it
-                check_course(f"training.schedules[{name!r}]", course, expected, legal)
+            if not hasattr(course, "ends"):  # a function of the user's own
+                raise ValueError(
+                    f"training.schedules[{name!r}] holds a {type(course).__name__}, which cannot be stored without "
+                    "running code; use one of the schedules Constant, Linear, Cosine, Exponential, Step, Cyclical."
+                )
+            check_course(f"training.schedules[{name!r}]", course, expected, legal)
         check_choice("training.decay", self.decay, _DECAYS)
         check_choice("training.optimizer", self.optimizer, OPTIMISERS)
         if self.steps is not None and self.epochs is not None:

@@ -21,10 +21,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from sparsevae.architectures import no_global_noise
 from sparsevae.checkpoint import State
 from sparsevae.draw import Draw, PerRow, Tape, mix, row_keys
 from sparsevae.gradients import points
-from sparsevae.model import LatentModel
+from sparsevae.model import LatentModel, Trace
 from sparsevae.objectives import Objective, nll
 from sparsevae.optimisers import OPTIMISERS
 from sparsevae.rows import Rows, floats, parts
@@ -171,6 +172,12 @@ def lasting(model: nn.Module) -> set[str]:
     return {name for m in model.modules() for name in getattr(m, "knobs", ()) if name in m.state_dict()}
 
 
+def _some(items: Tensor, n: int, seed: int) -> Tensor:
+    """At most n of the items, at random by the seed, in their order: data may be sorted by class or by time."""
+    shuffle = torch.randperm(len(items), generator=torch.Generator().manual_seed(mix(seed, 12)))
+    return items[shuffle[:n].sort().values.to(items.device)]
+
+
 def clip_gradients(parameters: list[nn.Parameter], largest: float, members: torch.Size) -> None:
     """Scale each member's whole gradient down to norm `largest` at most; members are leading dimensions."""
     n = len(members)
@@ -233,6 +240,8 @@ class Run:
         for feed in self.feeds:
             feed.differentiate, feed.run = partial(self._backward, feed), partial(self._take, feed)
         self._prime()
+        self.watched = _some(items, BLOCK, training.seed)  # the rows that live numbers are of
+        self.few = _some(self.feeds[0].order.items, FEW, training.seed)  # of the narrowest
         self.still = Tape(mix(training.seed, 11), rows.device)
         self.reconstruction()  # which records what noise it takes
         self.still.refill(0)
@@ -295,12 +304,18 @@ class Run:
         self.sums.add_(terms)  # what is not finite stays so: one look at the sums tells of every step
 
     def _prime(self) -> None:
-        """Record the noise tape, which all feeds share, and learn the terms' names."""
+        """Record the noise tape, which all feeds share, and learn the terms' names.
+
+        The model is called as it will be in training, but what it notes of a batch, such as running means, is undone.
+        """
         asked: dict[tuple[tuple[int, ...], ...], Feed] = {}  # shapes of the noise: who asks for them
         for feed in self.feeds:
             self.tape = Tape(mix(self.training.seed, 2), self.rows.device)
-            with torch.no_grad(), evaluating(self.model), self._precision():
+            noted = {name: buffer.clone() for name, buffer in self.model.named_buffers()}
+            with torch.no_grad(), no_global_noise("the model", self.rows.device), self._precision():
                 loss, terms = self._measure(feed.read())
+            for name, value in noted.items():
+                self.model.get_buffer(name).copy_(value)
             asked[tuple(tuple(noise.shape) for noise in (*self.tape.normals, *self.tape.uniforms))] = feed
         if len(asked) > 1:
             shapes = " and ".join(f"{noise} for rows of {f.batch.shape[-1]}" for noise, f in asked.items())
@@ -474,8 +489,7 @@ class Run:
         """-log p(x|z) of a few training rows, always the same ones with the same noise, (*members,)."""
         self.still.rewind()
         with torch.no_grad(), evaluating(self.model):
-            feed = self.feeds[0]  # the narrowest
-            x = self.prepare(feed.rows.take(feed.order.items[:FEW]))
+            x = self.prepare(self.feeds[0].rows.take(self.few))
             trace = self.model(x, Draw(self.still, hard=True))
             total: Tensor = torch.stack([term.mean(-1) for term in nll(trace).values()]).sum(0)
             return total
@@ -503,27 +517,46 @@ class Run:
 
         Knobs that are part of the model stay as the last step had them: so it is judged, and kept if it is the best.
         """
-        self.set_knobs(self.total, but=self.lasting)
         total = 0.0
-        with torch.no_grad(), evaluating(self.model):
+        with self._judging():
             for part in items.split(BLOCK):
-                x = self.prepare(self.rows.take(part))
-                noise = PerRow(row_keys(x), self.training.seed)
-                if self.training.binarise:
-                    x = (x > noise.uniform(x)).to(x.dtype)
-                loss, _ = self.objective(self.model(x, Draw(noise, hard=True)))
+                loss, _ = self.objective(self._tell(part))
                 total += float(loss.mean()) * len(part)
-        self.set_knobs(self.step, but=self.lasting)
         return total / len(items)
 
-    def activity(self, items: Tensor) -> dict[str, float]:
+    def wild(self, items: Tensor) -> tuple[str, list[int]]:
+        """Which term of the validation loss is not finite, and on which rows ("loss" and none: they are too many)."""
+        found: dict[str, list[int]] = {}
+        with self._judging():
+            for part in items.split(BLOCK):
+                for name, term in self.objective.measure(self._tell(part)).items():
+                    bad = ~term.isfinite().reshape(-1, term.shape[-1]).all(0)
+                    found.setdefault(name, []).extend(part[bad.expand(len(part))].tolist())
+        return next(((name, rows) for name, rows in found.items() if rows), ("loss", []))
+
+    @contextmanager
+    def _judging(self) -> Iterator[None]:
+        self.set_knobs(self.total, but=self.lasting)
+        with torch.no_grad(), evaluating(self.model):
+            yield
+        self.set_knobs(self.step, but=self.lasting)
+
+    def _tell(self, items: Tensor) -> Trace:
+        x = self.prepare(self.rows.take(items))
+        noise = PerRow(row_keys(x), self.training.seed)
+        if self.training.binarise:
+            x = (x > noise.uniform(x)).to(x.dtype)
+        trace: Trace = self.model(x, Draw(noise, hard=True))
+        return trace
+
+    def activity(self) -> dict[str, float]:
         """Active units and mean non-zeros a row of the code, on a few training rows.
 
         A unit that idles at its prior is not `active`, nor is one that is shut for good, though its KL may not be
         small.
         """
         with torch.no_grad(), evaluating(self.model):
-            x = self.prepare(self.rows.take(items))
+            x = self.prepare(self.rows.take(self.watched))
             q = self.model.encode(x)
             used = active(q.mean.var(-2, correction=0), noisy=self.model.posterior.density)
             counts = used.sum(-1), (q.mode != 0).sum(-1)

@@ -68,7 +68,10 @@ def read_texts(X: Any, *, column: str | None = None) -> list[str]:
         raise ValueError(f"column={column!r} names a column of a table or a file; X is a {type(X).__name__}")
     if isinstance(X, (str, bytes)):
         start = X[:30]
-        raise TypeError(f"expected a list of texts, got one {type(X).__name__} ({start!r}): pass a list, [text]")
+        raise TypeError(
+            f"expected a list of texts, got one {type(X).__name__} ({start!r}): pass a list, [text]; a path ends in "
+            f"{', '.join(FILES)}, or for numbers .npy or .npz; sparsevae.data.load knows data sets by name"
+        )
     if isinstance(X, (Mapping, set, frozenset)):
         raise TypeError(f"expected texts in an order, got a {type(X).__name__}: pass a list of its texts")
     shape = getattr(X, "shape", None)

@@ -9,7 +9,6 @@ import hashlib
 import json
 import math
 import os
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, cast
@@ -19,6 +18,7 @@ import torch
 from sklearn.base import BaseEstimator
 from torch import Tensor, nn
 
+from sparsevae.advice import advise
 from sparsevae.draw import Draw, Noise
 from sparsevae.inputs import Array, Input
 from sparsevae.model import LatentModel
@@ -178,11 +178,9 @@ class Texts(Input):
             self.vocabulary = self.text.vocabulary or Vocabulary.fit(texts, size=size, **own)
         found = self.vocabulary.encode(texts, max_length=int(self.text.max_length))
         if found.cut.any():
-            warnings.warn(
+            advise(
                 f"{int(found.cut.sum()):,} of {len(texts):,} texts ({found.cut.mean():.2g}) have more than "
-                f"{self.text.max_length} words and were cut after them; Text(max_length=...) sets the limit.",
-                UserWarning,
-                stacklevel=5,
+                f"{self.text.max_length} words and were cut after them; Text(max_length=...) sets the limit."
             )
         rows = np.zeros((len(texts), self.width), np.int32)
         for part in np.array_split(np.arange(len(texts)), -(-len(texts) // 10_000)):

@@ -1,4 +1,4 @@
-"""How the machine computes: CPU threads within the quota, and CUDA arithmetic that can be repeated."""
+"""How the machine computes: CPU threads within the quota, arithmetic that can be repeated, torch's own defaults."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from pathlib import Path
 
 import torch
 
-__all__ = ["cpu_quota", "cuda_arithmetic", "inference", "threads"]
+__all__ = ["cpu_quota", "cuda_arithmetic", "inference", "ordinary", "threads"]
+
+_DTYPE = torch.float32  # of networks and all that they compute
 
 
 def _read(path: Path) -> list[str]:
@@ -52,8 +54,22 @@ def threads(count: int | None = None) -> Iterator[int]:
 @contextmanager
 def inference(device: torch.device) -> Iterator[None]:
     """Compute without gradients, within the CPU quota, in full precision, with the same bits every time."""
-    with threads(), cuda_arithmetic(device, tf32=False), torch.no_grad():
+    with ordinary(), threads(), cuda_arithmetic(device, tf32=False), torch.no_grad():
         yield
+
+
+@contextmanager
+def ordinary() -> Iterator[None]:
+    """Networks are float32 and learn by gradients, whatever a caller has set for all of torch (and gets back)."""
+    before = torch.get_default_dtype()
+    if before != _DTYPE:
+        torch.set_default_dtype(_DTYPE)
+    try:
+        with torch.inference_mode(False), torch.enable_grad():
+            yield
+    finally:
+        if before != _DTYPE:
+            torch.set_default_dtype(before)
 
 
 @contextmanager

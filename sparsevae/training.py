@@ -6,9 +6,9 @@ rate), what do the terms read, is it time to validate, to stop, to save.
 
 from __future__ import annotations
 
+import math
 import signal
 import threading
-import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from sparsevae.advice import advise
 from sparsevae.checkpoint import RunFolder, State
 from sparsevae.draw import mix
 from sparsevae.families import SPARSE, CappedPosterior, CountsPosterior, SpikeSlabPosterior
@@ -26,7 +27,7 @@ from sparsevae.progress import Progress
 from sparsevae.rows import Rows
 from sparsevae.schedules import Linear, Schedule
 from sparsevae.settings import Training
-from sparsevae.step import BLOCK, Run, evaluating
+from sparsevae.step import Run, evaluating
 from sparsevae.threads import cuda_arithmetic, threads
 from sparsevae.tokens import TokenData
 
@@ -48,7 +49,11 @@ class SparsityWarning(UserWarning):
 
 @contextmanager
 def _stop_signals() -> Iterator[list[int]]:
-    """Collect SIGINT and SIGTERM instead of dying of them; only the main thread can. A second one is not held back."""
+    """Collect SIGINT and SIGTERM instead of dying of them; only the main thread can. A second one is not held back.
+
+    One that is ignored, as in a shell's background jobs, stays so; so does one whose handler is not Python's (None) and
+    could not be put back.
+    """
     caught: list[int] = []
     before: dict[int, Any] = {}
 
@@ -62,7 +67,8 @@ def _stop_signals() -> Iterator[list[int]]:
 
     if threading.current_thread() is threading.main_thread():
         for number in (signal.SIGINT, signal.SIGTERM):
-            before[number] = signal.signal(number, catch)
+            if signal.getsignal(number) not in (signal.SIG_IGN, None):
+                before[number] = signal.signal(number, catch)
     try:
         yield caught
     finally:
@@ -107,7 +113,7 @@ def fit(
     moments : {name: Tensor}
         Adam's moments to start from, as an earlier call returned them.
     history : History
-        Filled as the run goes on, so that the caller has it also after an interruption.
+        Filled as the run goes on, so that the caller has it, and how many steps it took, also after an interruption.
     watch : callable
         Called with every report, in evaluation mode: to look at the model on the way, not to change it.
 
@@ -128,10 +134,11 @@ def fit(
     items, held_out = split(rows.shape[0], training, device)
     total = training.total_steps(len(items))
     plan = {**(schedules or {}), **_warmups(objective, training), **(training.schedules or {})}
-    folder = RunFolder(training.folder, signature or {}) if training.folder else None
+    whole = {**(signature or {}), **_weights(model)}
+    folder = RunFolder(training.folder, whole) if training.folder else None
     found = folder.open(training.resume) if folder else None
     history = History() if history is None else history
-    history.extend(found[2] if found else [])
+    scaled = whole.get("scale") == "auto"
     progress = Progress(label, total, training.verbose)
     count = found[0].meta["threads"] if found else None
     with threads(count), cuda_arithmetic(device, tf32=training.tf32), torch.enable_grad(), _stop_signals() as stop:
@@ -141,18 +148,31 @@ def fit(
                 run.load_moments(moments)
             if found:
                 run.load(found[0])
+                history.extend(found[2])
             good = found[1] if found else run.state()
-            if run.step < total and not run.stopped:
-                run.accelerate(progress.say)
-            _loop(run, good, held_out, folder, history, progress, stop, watch)
+            try:
+                if run.step < total and not run.stopped:
+                    run.accelerate(progress.say)
+                _loop(run, good, held_out, folder, history, progress, stop, watch, scaled=scaled)
+            finally:
+                history.steps = run.step
         finally:
             progress.close()
     if stop:
         where = f" Saved in {folder.path}; continue with resume=True (--resume)." if folder else ""
         progress.say(f"stopped by a signal at step {run.step} of {total}.{where}")
         raise KeyboardInterrupt if stop[0] == signal.SIGINT else SystemExit(128 + stop[0])
-    _warn_about_sparsity(history, model)
+    _warn_about_sparsity(history, model, scaled=scaled)
     return history, run.moments()
+
+
+def _weights(model: nn.Module) -> dict[str, str]:
+    """Every tensor of the model by name: its size, and whether it stays as it is. Moments are of those that do not."""
+    found: dict[str, str] = {}
+    for name, value in model.state_dict(keep_vars=True).items():
+        frozen = isinstance(value, nn.Parameter) and not value.requires_grad
+        found[f"weights {name}"] = f"{list(value.shape)}{' frozen' if frozen else ''}"
+    return found
 
 
 def _warmups(objective: Objective, training: Training) -> dict[str, Schedule]:
@@ -176,22 +196,27 @@ def _loop(
     progress: Progress,
     stop: list[int],
     watch: Watch | None,
+    *,
+    scaled: bool,
 ) -> None:
     training, total = run.training, run.total
     every = training.report_every or max(10, min(total // 100, 1000))
-    watched = run.items[:BLOCK]
+    saved, warned = run.step, False
     while run.step < total and not run.stopped and not stop:
         run.advance()
         if run.step % every and run.step != total:
             continue
         if (term := run.broken()) or run.ruined():
-            good = _roll_back(run, good, term, progress)
+            good = _roll_back(run, good, term, progress, scaled)
             continue
         run.retries = 0  # retries count what fails again and again, not what a long run meets now and then
         row: dict[str, Any] = {"step": run.step, "epoch": run.step * run.size / len(run.items)}
-        row |= run.read_sums() | run.activity(watched)
+        row |= run.read_sums() | run.activity()
         if len(held_out):
             row["validation_loss"] = run.validate(held_out)
+            if not (warned or math.isfinite(row["validation_loss"])):
+                _warn_about_validation(run, held_out, scaled)
+                warned = True
         if training.patience is not None:
             _keep_best(run, row["validation_loss"])
         history.append(row)
@@ -207,8 +232,9 @@ def _loop(
             run.stopped = True
             good = run.state()
         ended = run.stopped or run.step == total
-        if folder and (ended or run.step % training.checkpoint_every < every):
+        if folder and (ended or run.step - saved >= training.checkpoint_every):
             folder.save(good, good)
+            saved = run.step
     if stop and (run.broken() or run.ruined()):
         run.load(good)
     if stop and folder and run.step < total:
@@ -218,6 +244,9 @@ def _loop(
 
 
 def _keep_best(run: Run, loss: float) -> None:
+    """A loss that is not finite tells nothing: it is neither better nor one more report of waiting."""
+    if not math.isfinite(loss):
+        return
     if loss < run.best_loss:
         run.best_loss, run.waited = loss, 0
         run.best = {k: v.detach().clone() for k, v in run.model.state_dict().items()}
@@ -225,14 +254,25 @@ def _keep_best(run: Run, loss: float) -> None:
         run.waited += 1
 
 
-_REMEDIES = "What helps: scale='auto', a smaller learning_rate, clip_norm=1.0, or a larger variance_floor."
+def _warn_about_validation(run: Run, held_out: Tensor, scaled: bool) -> None:
+    term, bad = run.wild(held_out)
+    auto = "" if scaled else "scale='auto', "
+    where = f" on {len(bad):,} of {len(held_out):,} held-out rows (row {bad[0]:,} of X, counted from 0)" if bad else ""
+    advise(
+        f"the validation loss is not finite at step {run.step}: {term!r} is inf or nan{where}. Such a report counts "
+        "neither for nor against patience, and is never the best. What helps: to correct or leave out such rows, "
+        f"{auto}or a larger variance_floor.",
+        RuntimeWarning,
+    )
 
 
-def _roll_back(run: Run, good: State, term: str | None, progress: Progress) -> State:
+def _roll_back(run: Run, good: State, term: str | None, progress: Progress, scaled: bool) -> State:
     """Return to the last good state at half the rate, or give up with a reason.
 
     `term` was not finite; None means that all is finite and the model ruined.
     """
+    auto = "" if scaled else "scale='auto', "
+    remedies = f"What helps: {auto}a smaller learning_rate, clip_norm=1.0, or a larger variance_floor."
     retries, factor, last = run.retries + 1, run.rate_factor / 2, run.step
     reached = run.reconstruction().max()
     run.load(good)
@@ -240,7 +280,7 @@ def _roll_back(run: Run, good: State, term: str | None, progress: Progress) -> S
         raise DivergenceError(
             f"training diverged: by step {last} -log p(x|z) had grown to {float(reached):.4g} on rows where it was "
             f"{float(run.untrained.max()):.4g} before the first step, and again after {_RETRIES} retries at ever "
-            f"smaller rates. {_REMEDIES}"
+            f"smaller rates. {remedies}"
         )
     if retries > _RETRIES:
         while run.step < last and (found := run.broken()) in (None, "weights"):
@@ -251,7 +291,7 @@ def _roll_back(run: Run, good: State, term: str | None, progress: Progress) -> S
         raise DivergenceError(
             f"training diverged: the term {term!r} was not finite at step {bad}, and again after {_RETRIES} "
             f"retries at ever smaller rates (last {2 * factor * run.rate_schedule(bad, run.total):.2g}). That "
-            f"batch's inputs, as the network sees them, span {float(x.min()):.4g} to {float(x.max()):.4g}. {_REMEDIES}"
+            f"batch's inputs, as the network sees them, span {float(x.min()):.4g} to {float(x.max()):.4g}. {remedies}"
         )
     grown = f"-log p(x|z) had grown to {float(reached):.3g}"
     found = grown if term is None else f"{term} was not finite"
@@ -260,8 +300,10 @@ def _roll_back(run: Run, good: State, term: str | None, progress: Progress) -> S
     return good._replace(meta={**good.meta, "retries": retries, "rate_factor": factor})
 
 
-def _warn_about_sparsity(history: History, model: LatentModel) -> None:
+def _warn_about_sparsity(history: History, model: LatentModel, *, scaled: bool = False) -> None:
     """Tell of codes that are empty, nearly collapsed or full, with remedies that this kind of model and data have.
+
+    `scaled` data have scale='auto' already.
 
     Without noise a code has no scale, and how far it varies does not tell whether it is used: `audit` does.
     """
@@ -278,7 +320,7 @@ def _warn_about_sparsity(history: History, model: LatentModel) -> None:
         more, less = [cheaper], "a larger weight of the KL"
     shuts = texts and isinstance(model.posterior, SPARSE)  # gates that read texts shut when the KL is back
     later, much_later = ([] if shuts else [f"kl_warmup={share}"] for share in (0.2, 0.5))
-    scaled = [] if texts else ["data with scale='auto'"]
+    scale = [] if texts or scaled else ["data with scale='auto'"]
     # a forgiving likelihood lets no code pay
     sharper = [f"a {name} well below the variance of the scaled data" for name in model.likelihood.describe()]
     if last["nonzeros"] == 0:
@@ -286,7 +328,7 @@ def _warn_about_sparsity(history: History, model: LatentModel) -> None:
         remedies = [*much_later, "more steps", *more, *sharper]
     elif last["active_units"] < 0.05 * n:
         found = f"only {last['active_units']:g} of {n} units differ between rows: the code has nearly collapsed"
-        remedies = [*later, "more steps", *more, *sharper, *scaled]
+        remedies = [*later, "more steps", *more, *sharper, *scale]
     elif last["active_units"] == n and last["nonzeros"] > 0.75 * n and model.posterior.density:
         # where a row has few units on, it is well that all rows together use each; without noise none is ever pruned
         found = f"all {n} units are active: the code may be too small to be sparse"
@@ -294,4 +336,4 @@ def _warn_about_sparsity(history: History, model: LatentModel) -> None:
     else:
         return
     tips = f"{', '.join(remedies[:-1])} or {remedies[-1]}"
-    warnings.warn(f"{found}. Try {tips}.", SparsityWarning, stacklevel=5)  # the user's call of fit
+    advise(f"{found}. Try {tips}.", SparsityWarning)

@@ -145,6 +145,58 @@ def test_rows_far_from_the_training_data_get_a_low_score_not_a_nan(cls: Any) -> 
     assert not np.isnan(np.stack(b)).any()
 
 
+@pytest.mark.parametrize("cls", [sv.VAE, sv.VSC])
+@pytest.mark.parametrize("sparse", [False, True])
+def test_rows_beyond_what_the_networks_can_hold_are_refused_by_column(cls: Any, sparse: bool) -> None:
+    est, far = make(cls).fit(0.1 * X), (0.1 * X).astype(np.float32)
+    far[7, 3] = -3.4e38  # how some files mark what is missing
+    for ask in (est.transform, est.score_samples, est.evaluate, est.posterior_means, est.draw_codes):
+        with pytest.raises(ValueError, match=r"column 3 of X lies up to .* too far for the networks' float32"):
+            ask(sp.csr_matrix(far) if sparse else far)
+    tiny = make(cls).fit(1e-30 * X)
+    with pytest.raises(ValueError, match="or in other units"):
+        tiny.transform(1e10 * X)
+    assert np.isfinite(dense(tiny.transform(1e-30 * X))).all()
+
+
+def test_columns_of_very_different_sizes_are_not_far_from_each_other() -> None:
+    wide = X * np.array([1e-30, 1e-10, 1.0, 1e10, 1e30, 1e35])
+    est = make(sv.VAE).fit(wide)
+    assert np.isfinite(est.transform(wide)).all()
+
+
+def test_eight_bit_values_that_are_divided_twice_or_never_are_told_at_the_users_line() -> None:
+    by_hand, ours = make().fit(images / 255.0), make().fit(images)
+    with pytest.warns(UserWarning, match="now sees 8-bit ones up to 25") as told:
+        by_hand.transform(images)
+    assert told[0].filename == __file__
+    with pytest.warns(UserWarning, match="divides by 255 itself") as told:
+        ours.score(images / 255.0)
+    assert told[0].filename == __file__
+    make(scale="none", likelihood="gaussian").fit(images).transform(images)  # nobody is warned of what they asked for
+    with pytest.warns(UserWarning, match="now sees 8-bit ones"):
+        make().fit(images > 127).transform(images)
+
+
+def test_a_masked_array_is_read_without_its_mask_only_where_that_hides_nothing() -> None:
+    masked = np.ma.array(X)
+    assert np.array_equal(dense(make().fit(masked).transform(masked)), dense(make().fit(X).transform(X)))
+    masked[3, 2] = np.ma.masked
+    with pytest.raises(ValueError, match="contains NaN"):
+        make().fit(masked)
+
+
+def test_entries_of_a_sparse_matrix_are_checked_as_they_add_up_and_where_they_lie() -> None:
+    est = make().fit(X)
+    with pytest.raises(ValueError, match=r"contains 6e\+38"):
+        est.transform(sp.csr_matrix(([3e38, 3e38], [0, 0], [0, 2]), (1, 6)))
+    for place in (-1, 6):
+        damaged = sp.csr_matrix(np.ones((1, 6)))
+        damaged.indices[2] = place
+        with pytest.raises(ValueError, match="damaged sparse matrix"):
+            est.transform(damaged)
+
+
 # Data that must be refused, before training.
 
 with_nan, with_inf = X.copy(), X.copy()

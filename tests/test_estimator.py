@@ -10,7 +10,7 @@ import os
 import subprocess
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 import sparsevae as sv
-from sparsevae import rows, scaling
+from sparsevae import estimator, rows, scaling
 from sparsevae.distributions import SpikeSlab
 
 pytestmark = pytest.mark.filterwarnings("ignore::sparsevae.training.SparsityWarning")
@@ -139,6 +139,7 @@ INTEGER_FORMS: dict[str, Callable[[np.ndarray, Path], Any]] = {
 # Forms of input.
 
 
+@pytest.mark.filterwarnings("ignore:X (has feature names|does not have valid feature names)")
 @pytest.mark.parametrize("form", FORMS)
 def test_every_form_of_a_table_gives_the_same_model_and_codes(form: str, tmp_path: Path, fitted: Any) -> None:
     est, X = fitted["vsc"]
@@ -150,6 +151,7 @@ def test_every_form_of_a_table_gives_the_same_model_and_codes(form: str, tmp_pat
     assert same(make(training=few).fit(given).transform(X), make(training=few).fit(X).transform(X))
 
 
+@pytest.mark.filterwarnings("ignore:X (has feature names|does not have valid feature names)")
 @pytest.mark.parametrize("form", [*FORMS, *INTEGER_FORMS])
 def test_every_form_of_binary_data_gives_the_same_model_and_codes(form: str, tmp_path: Path) -> None:
     X = patterns(150).astype(np.float32)
@@ -160,6 +162,58 @@ def test_every_form_of_binary_data_gives_the_same_model_and_codes(form: str, tmp
     assert same(ours.transform(given), reference.transform(X))
     assert np.array_equal(ours.score_samples(X), reference.score_samples(given))
     assert ours.fingerprint_ == reference.fingerprint_
+
+
+def _csv(path: Path, X: np.ndarray, names: Sequence[str]) -> Path:
+    pd.DataFrame(X, columns=list(names)).to_csv(path, index=False)
+    return path
+
+
+@pytest.mark.parametrize("fitted_on", ["file", "DataFrame"])
+def test_columns_of_a_file_have_names_as_those_of_a_data_frame(fitted_on: str, tmp_path: Path) -> None:
+    X, known = table()[:60, :3], ["height", "weight", "age"]
+    path = _csv(tmp_path / "people.csv", X, known)
+    est = make(training={"steps": 12}).fit(path if fitted_on == "file" else pd.read_csv(path))
+    assert list(est.feature_names_in_) == known
+    assert same(est.transform(path), est.transform(pd.read_csv(path)))  # and nobody is warned
+    with pytest.raises(ValueError, match=r"not those of fit, in that order \(the order differs\).*height, weight, age"):
+        est.transform(_csv(tmp_path / "turned.csv", X[:, ::-1], known[::-1]))
+    with pytest.raises(ValueError, match=r"\(new 'size'; missing 'height'\)"):
+        est.score(_csv(tmp_path / "renamed.csv", X, ["size", *known[1:]]))
+    with pytest.warns(UserWarning, match="does not have valid feature names"):
+        est.transform(X)
+    with pytest.warns(UserWarning, match="X has feature names, but VSC was fitted without"):
+        make(training={"steps": 12}).fit(X).transform(path)
+
+
+def test_wide_rows_are_scored_few_draws_at_a_time(monkeypatch: pytest.MonkeyPatch, fitted: Any) -> None:
+    (est, X), seen = fitted["vsc"], []
+    wanted = est.score_samples(X[:20], n_samples=6)
+    monkeypatch.setattr(estimator, "_NUMBERS", 2 * 512 * X.shape[1])
+    tell = type(est.model_).tell
+    monkeypatch.setattr(
+        type(est.model_),
+        "tell",
+        lambda self, x, raw, draw, copies=1: (seen.append(copies), tell(self, x, raw, draw, copies))[1],
+    )
+    np.testing.assert_allclose(est.score_samples(X[:20], n_samples=6), wanted, rtol=1e-6)
+    assert seen == [2, 2, 2]
+
+
+def test_what_a_caller_set_for_all_of_torch_changes_nothing_and_stays(tmp_path: Path) -> None:
+    X = table()[:60]
+    est = make(training={"steps": 12}).fit(X)
+    est.save(tmp_path / "model")
+    torch.set_default_dtype(torch.float64)
+    try:
+        again = make(training={"steps": 12}).fit(X)
+        assert same(again.transform(X), est.transform(X))
+        assert same(sv.load(tmp_path / "model").transform(X), est.transform(X))
+        assert torch.get_default_dtype() == torch.float64
+    finally:
+        torch.set_default_dtype(torch.float32)
+    with torch.inference_mode():
+        assert same(make(training={"steps": 12}).fit(X).transform(X), est.transform(X))
 
 
 def test_stored_duplicates_of_a_sparse_matrix_add_up(fitted: Any) -> None:

@@ -127,8 +127,8 @@ def test_remedies_are_what_the_model_has() -> None:
         assert said in warned(make(cls, n_components=1, **settings, **few))
     empty = [
         (sv.VSC, {"alpha": 1e-4}, "a larger alpha or a variance_floor well below"),
-        (sv.CapacityVAE, {"capacity": 0.0, "gamma": 1e4}, "a larger capacity, a variance_floor well"),
-        (sv.BetaVAE, {"beta": 1e4, "likelihood": "laplace"}, "a smaller weight of the KL, a variance well below"),
+        (sv.CapacityVAE, {"capacity": 0.0, "gamma": 1e4}, "a larger capacity or a variance_floor well"),
+        (sv.BetaVAE, {"beta": 1e4, "likelihood": "laplace"}, "a smaller weight of the KL or a variance well below"),
     ]
     for cls, settings, said in empty:
         assert said in (message := warned(make(cls, **settings, **few)))
@@ -240,9 +240,10 @@ def test_without_noise_the_objective_is_reconstruction_and_half_the_square(cls: 
 
 def test_without_noise_nothing_is_random_and_no_bound_is_claimed() -> None:
     est = make(sv.VAE, noise=False).fit(X)
-    a, b = told(est, seed=0), told(est, seed=1)
+    with torch.no_grad():  # as codes are made; narrow layers round differently while they learn
+        a, b = told(est, seed=0), told(est, seed=1)
     assert torch.equal(a.latents["z"].value, b.latents["z"].value)
-    np.testing.assert_array_equal(est.transform(X), a.latents["z"].value.detach().numpy())
+    np.testing.assert_array_equal(est.transform(X), a.latents["z"].value.numpy())
     np.testing.assert_allclose(est.score_samples(X, n_samples=1), est.score_samples(X, n_samples=7), rtol=1e-6)
     assert est.score_meaning(X) == "joint density at the code"
     assert est.evaluate(X)["score_meaning"] == "joint density at the code"

@@ -222,6 +222,14 @@ def test_training_curves_go_on_after_partial_fit(digits: Any) -> None:
     assert steps[-1] == est.n_steps_
 
 
+@pytest.mark.parametrize("finite", [True, False])
+def test_training_curves_leave_out_what_is_not_finite(finite: bool, digits: Any) -> None:
+    est = quiet(sv.VSC(4, hidden=(8,), training=QUICK), digits.X[:64])
+    for k, row in enumerate(est.history_):
+        row["validation_loss"] = 3.0 if finite and k else float("inf")
+    draw(plots.training_curves(est))
+
+
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
@@ -304,7 +312,8 @@ def test_the_demo_leaves_a_page_a_picture_and_a_model(
 ) -> None:
     short = demo.model(3).set_params(n_components=5, training__steps=100, training__kl_warmup=200)
     monkeypatch.setattr(demo, "model", lambda seed: short)
-    page = demo.run(tmp_path / "demo", seed=3)
+    left = demo.run(tmp_path / "demo", seed=3)
+    page = left.page
     assert page == tmp_path / "demo" / "index.html"
     assert page.stat().st_size > 50_000
     assert (tmp_path / "demo" / "demo.png").read_bytes().startswith(b"\x89PNG")
@@ -313,13 +322,42 @@ def test_the_demo_leaves_a_page_a_picture_and_a_model(
     assert told.out == ""
     assert f"{numbers['nonzeros_mode']:.1f} of 5 units" in told.err
     assert f"{numbers['score']:.1f} nats" in told.err
-    loaded = sv.load(tmp_path / "demo" / "model")
+    assert left == (page, tmp_path / "demo" / "demo.png", tmp_path / "demo" / "model", numbers)
+    loaded = sv.load(left.model)
     assert (loaded.transform(digits.X_test) != short.transform(digits.X_test)).nnz == 0
+
+
+@pytest.mark.filterwarnings("ignore::sparsevae.SparsityWarning")
+def test_a_demo_takes_a_new_folder_or_an_earlier_demo_s_before_it_trains(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class TrainedError(Exception):
+        pass
+
+    def train(seed: int) -> Any:
+        raise TrainedError
+
+    monkeypatch.setattr(demo, "model", train)
+    file, foreign, fitted, earlier = (tmp_path / name for name in ("file", "foreign", "fitted", "earlier"))
+    file.write_text("mine")
+    (foreign / "model").mkdir(parents=True)  # a model alone may be the user's own
+    quick = sv.Training(steps=2, verbose=0)
+    est = sv.VAE(2, hidden=(4,), training=quick).fit(np.random.default_rng(0).random((9, 4)))
+    for folder in (fitted, earlier / "model", foreign / "model"):
+        est.save(folder)
+    for name in ("index.html", "demo.png"):
+        (earlier / name).touch()
+    for refused, says in ((file, "found a file"), (foreign, "not empty"), (fitted, "holds a saved 'model'")):
+        with pytest.raises(ValueError, match=says):
+            demo.run(refused)
+    for taken in (tmp_path / "new", earlier):
+        with pytest.raises(TrainedError):
+            demo.run(taken)
 
 
 @pytest.mark.slow
 def test_the_demo_is_sparse_good_and_the_same_twice(tmp_path: Path, digits: Any) -> None:
-    first, second = (demo.run(tmp_path / name).read_bytes() for name in "ab")
+    first, second = (demo.run(tmp_path / name).page.read_bytes() for name in "ab")
     assert first == second
     numbers = sv.load(tmp_path / "a" / "model").evaluate(digits.X_test)
     assert numbers["nonzeros_mode"] < 5

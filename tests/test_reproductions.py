@@ -18,7 +18,7 @@ from torch import Tensor
 import sparsevae as sv
 from reproductions import asperti, hsvae_dbpedia, jobs, pseudo_vsc, smiley, table1
 from reproductions.stack import fit_together
-from sparsevae import step
+from sparsevae import step, threads
 from sparsevae.draw import Tape
 from sparsevae.rows import Host
 from sparsevae.training import fit
@@ -217,6 +217,7 @@ def double(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Training in float64: Adam makes whole steps of gradients that are mere rounding, in float32 1e-4 in 20 steps."""
     pick = Host.pick
     monkeypatch.setattr(Host, "pick", lambda self, index: pick(self, index).double())
+    monkeypatch.setattr(threads, "_DTYPE", torch.float64)
     torch.set_default_dtype(torch.float64)
     yield
     torch.set_default_dtype(torch.float32)

@@ -402,6 +402,21 @@ def test_another_run_is_not_resumed(changes: dict[str, Any], message: str, half_
     assert not hasattr(est, "model_")
 
 
+@pytest.mark.parametrize(
+    ("frozen", "message"), [(0, "encoder.0.0.weight: '.8, 9.' then, '.8, 9. frozen'"), (1, "0.1.")]
+)
+def test_a_run_with_other_frozen_weights_is_another_run(frozen: int, message: str, tmp_path: Path) -> None:
+    """Else the moments of one weight would be those of another."""
+    with torch.random.fork_rng():
+        own = torch.nn.Sequential(torch.nn.Linear(9, 8), torch.nn.Linear(8, 8))
+    estimator(tmp_path / "run", steps=10).set_params(encoder=own).fit(data())
+    own[frozen].requires_grad_(False)
+    before = listing(tmp_path / "run")
+    with pytest.raises(ValueError, match=rf"(?s)holds a different run.*weights .*{message}.*same settings and data"):
+        estimator(tmp_path / "run", steps=10, resume=True).set_params(encoder=own).fit(data())
+    assert listing(tmp_path / "run") == before
+
+
 def test_operational_settings_may_change_on_resume(half_run: Path, tmp_path: Path) -> None:
     moved = half_run.rename(tmp_path / "moved")  # the folder too
     est = estimator(moved, resume=True, checkpoint_every=7, verbose=1).fit(data())
@@ -434,6 +449,35 @@ def test_after_an_interruption_the_history_goes_on_in_one_piece(half_run: Path) 
     assert [json.loads(line) for line in lines] == est.history_
     assert est.history_.column("step") == list(range(5, STEPS + 1, 5))
     assert est.history_[6]["loss"] != 0.0
+
+
+@pytest.mark.parametrize("left", [b"", b"\0" * 40, b'{"step": 25, "ep', b"\xff\xfe\n"])
+def test_reports_that_a_power_cut_took_are_told_and_the_steps_are_those_of_the_run(left: bytes, half_run: Path) -> None:
+    history = half_run / "history.jsonl"
+    history.write_bytes(b"".join(history.read_bytes().splitlines(keepends=True)[:4]) + left)
+    with pytest.warns(UserWarning, match="lacks the reports from after step 20 to step 30"):
+        est = estimator(half_run, resume=True).fit(data())
+    assert est.history_.column("step") == [5, 10, 15, 20, *range(35, STEPS + 1, 5)]
+    assert est.n_steps_ == STEPS
+
+
+def test_the_history_is_on_the_disk_before_the_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    order: list[str] = []
+    fsync, replace = os.fsync, os.replace
+
+    def synced(descriptor: int) -> None:
+        order.append(Path(os.readlink(f"/proc/self/fd/{descriptor}")).name)
+        fsync(descriptor)
+
+    if not Path("/proc/self/fd").exists():
+        pytest.skip("files are told apart by /proc")
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(os, "replace", lambda a, b: (order.append(Path(b).name), replace(a, b))[1])
+    estimator(tmp_path / "run", steps=20).fit(data())
+    places = [i for i, name in enumerate(order) if name == "checkpoint.safetensors"]
+    assert len(places) == 2
+    for first, last in zip([0, *places], places, strict=False):
+        assert "history.jsonl" in order[first:last]
 
 
 def test_early_stopping_survives_an_interruption(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -225,6 +225,12 @@ def body(n_in: int, n_out: int = 6) -> nn.Module:
     return nn.Sequential(nn.Linear(n_in, n_out), nn.BatchNorm1d(n_out), nn.ReLU())
 
 
+def test_networks_that_a_model_has_no_place_for_are_refused(tmp_path: Path) -> None:
+    make().fit(X).save(tmp_path)
+    with pytest.raises(StorageError, match="was not fitted with your own encoder: load it without"):
+        sv.load(tmp_path, encoder=nn.Identity())
+
+
 def test_own_networks_are_asked_for_and_filled(tmp_path: Path) -> None:
     with torch.random.fork_rng():
         est = make(encoder=body(7), decoder=body(4)).fit(X)

@@ -32,6 +32,7 @@ def test_the_last_value_is_reached_exactly_and_kept(start: float, stop: float, t
 @given(VALUES, VALUES, TOTALS, st.integers(0, 20_000), st.floats(0, 1), st.floats(0, 1))
 def test_no_schedule_leaves_its_range(start: float, stop: float, total: int, step: int, a: float, b: float) -> None:
     low, high = min(start, stop), max(start, stop)
+    a, b = min(a, b), max(a, b)
     slack = 1e-12 * max(1.0, abs(low), abs(high))
     for schedule in (
         Linear(start, stop, a, b),
@@ -69,9 +70,35 @@ def test_linear_by_hand() -> None:
 
 
 def test_a_ramp_of_no_length_is_a_step() -> None:
-    for schedule in (Linear(0.0, 1.0, 50, 50), Cosine(0.0, 1.0, 50, 50), Linear(0.0, 1.0, 80, 50)):
+    for schedule in (Linear(0.0, 1.0, 50, 50), Cosine(0.0, 1.0, 50, 50), Linear(0.0, 1.0, 80, 0.5)):
         assert [schedule(s, 100) for s in (0, 49, 50, 51)] == [0.0, 0.0, 1.0, 1.0]
     assert Linear(0.0, 1.0, end=0)(0, 100) == 1.0
+
+
+@pytest.mark.parametrize("ramp", [Linear, Cosine])
+@pytest.mark.parametrize(("begin", "end"), [(8, 3), (0.8, 0.3), (np.int64(8), 3)])
+def test_a_ramp_that_ends_before_it_begins_is_refused(ramp: type, begin: float, end: float) -> None:
+    with pytest.raises(ValueError, match=r"end must not come before begin; got begin=.*8.* and end=.*3"):
+        ramp(0.0, 1.0, begin=begin, end=end)
+
+
+@pytest.mark.parametrize("cycles", [0, -1, 1.5, True, "2"])
+def test_cycles_are_counted(cycles: object) -> None:
+    with pytest.raises(ValueError, match="cycles must be an integer above 0, got"):
+        Cyclical(0.0, 1.0, cycles=cycles)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="every must be an integer above 0, got"):
+        Exponential(1.0, 0.1, every=cycles)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("ramp", [2, -1, math.nan, "half"])
+def test_the_ramp_of_a_cycle_is_a_share(ramp: object) -> None:
+    with pytest.raises(ValueError, match=r"ramp is a share of a cycle, a number in \[0, 1\]; got"):
+        Cyclical(0.0, 1.0, ramp=ramp)  # type: ignore[arg-type]
+
+
+def test_a_function_is_refused_before_anything_starts() -> None:
+    with pytest.raises(ValueError, match=r"training.schedules\['kl_z'\] holds a function.*use one of the schedules"):
+        Training(schedules={"kl_z": lambda step, total: 1.0}).validate()
 
 
 def test_cosine_by_hand() -> None:

@@ -24,6 +24,7 @@ from torch import Tensor, nn
 
 import sparsevae as sv
 from sparsevae import progress
+from sparsevae.checkpoint import RunFolder
 from sparsevae.draw import Draw, Fresh, Tape, mix
 from sparsevae.families import GaussianData, SpikeSlabPosterior
 from sparsevae.gradients import ScaledSigmoid
@@ -193,6 +194,13 @@ def test_partial_fit_finds_every_schedule_at_its_end(steps: list[Any]) -> None:
     assert steps[0]["moments"] > 0  # Adam remembers
 
 
+def test_steps_and_epochs_go_on_with_partial_fit() -> None:
+    est = make(training={"steps": 60, "report_every": 30}).fit(X).partial_fit(X).partial_fit(X[:100])
+    assert est.history_.column("step") == [30, 60, 67, 71]
+    assert est.history_.column("epoch") == pytest.approx([4.8, 9.6, 9.6 + 1.12, 9.6 + 1.12 + 1.28])
+    assert est.n_steps_ == 71
+
+
 def test_gradients_are_clipped_to_the_norm(steps: list[Any]) -> None:
     make(training={"clip_norm": 0.5}).fit(X)
     clipped = [s["norm"] for s in steps]
@@ -347,6 +355,47 @@ def test_early_stopping_stops_real_over_fitting() -> None:
     assert est.score(few[held]) > full.score(few[held])
 
 
+FAR = int(split(200, sv.Training(validation_fraction=0.2), torch.device("cpu"))[1][0])  # a held-out row
+
+
+def far(value: float = 1e30) -> Any:
+    data = X.copy()
+    data[FAR] = value
+    return data
+
+
+def test_a_validation_loss_that_is_not_finite_is_told_once_and_ends_no_run(tmp_path: Path) -> None:
+    settings = {"report_every": 5, "validation_fraction": 0.2, "patience": 2, "folder": str(tmp_path / "run")}
+    message = rf"not finite at step 5: 'nll_x' is inf or nan on 1 of 40 held-out rows \(row {FAR} of X.*scale='auto'"
+    with pytest.warns(RuntimeWarning, match=message) as caught:
+        est = make(scale="none", likelihood="gaussian", training=settings).fit(far())
+    assert len([w for w in caught if w.category is RuntimeWarning]) == 1
+    assert caught[0].filename == __file__
+    assert est.n_steps_ == 40
+    assert est.history_.column("validation_loss") == [math.inf] * 8
+
+
+def test_reports_that_are_not_finite_count_neither_for_nor_against_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    losses = iter([3.0, math.inf, 4.0, math.nan, -math.inf, 5.0, 0.0])
+    monkeypatch.setattr(Run, "validate", lambda self, items: next(losses))
+    with pytest.warns(RuntimeWarning, match="the validation loss is not finite at step 10"):
+        est = make(training={"report_every": 5, "validation_fraction": 0.2, "patience": 2}).fit(X)
+    assert est.n_steps_ == 30
+
+
+def test_the_history_file_is_strict_json_and_reads_back_what_is_not_finite(tmp_path: Path) -> None:
+    def refuse(constant: str) -> None:
+        raise ValueError(f"{constant} is not JSON")
+
+    settings = {"validation_fraction": 0.2, "folder": str(tmp_path), "steps": 20}
+    with pytest.warns(RuntimeWarning, match="validation loss"):
+        make(scale="none", likelihood="gaussian", training=settings).fit(far())
+    for line in (tmp_path / "history.jsonl").read_text().splitlines():
+        json.loads(line, parse_constant=refuse)
+    again = make(scale="none", likelihood="gaussian", training=settings | {"resume": True}).fit(far())
+    assert again.history_.column("validation_loss") == [math.inf] * 2
+
+
 def test_the_validation_loss_uses_final_weights_hard_draws_and_fixed_noise() -> None:
     settings = {"validation_fraction": 0.3, "report_every": 1, "steps": 6, "learning_rate": 1e-30, "kl_warmup": 1.0}
     est = make(training=settings).fit(X)
@@ -412,9 +461,7 @@ def test_a_roll_back_is_said_once(monkeypatch: pytest.MonkeyPatch, capfd: pytest
 def test_a_nan_that_returns_is_named(term: str, first: int, monkeypatch: pytest.MonkeyPatch) -> None:
     inject(monkeypatch, lambda run: run.step >= first, term)
     est = make(training={"report_every": 10})
-    message = (
-        rf"term '{term}' was not finite at step {first}\b.*5 retries.*last 0\.00\d+.*span -\d.* to \d.*scale='auto'"
-    )
+    message = rf"term '{term}' was not finite at step {first}\b.*5 retries.*last 0\.00\d+.*span -\d.* to \d.*smaller"
     with pytest.raises(sv.DivergenceError, match=message):
         est.fit(X)
     if first:  # two good reports: the last good state is there, and finite
@@ -524,6 +571,19 @@ def test_warnings_come_with_a_remedy() -> None:
         make(alpha=1e-4, training={"steps": 200}).fit(X)
 
 
+def test_advice_that_is_followed_already_is_not_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    spoil(monkeypatch, lambda run: run.step == 7)
+    for scale in ("auto", "none"):
+        with pytest.raises(sv.DivergenceError) as diverged:
+            make(scale=scale, likelihood="fixed-gaussian").fit(X)
+        assert ("scale='auto'" in str(diverged.value)) == (scale == "none")
+    monkeypatch.undo()
+    for scale in ("auto", "none"):
+        with pytest.warns(sv.SparsityWarning, match="nearly collapsed") as caught:
+            make(sv.BetaVAE, beta=1e4, scale=scale, training={"steps": 200}).fit(X)
+        assert ("scale='auto'" in str(caught[0].message)) == (scale == "none")
+
+
 STEPS, CHEAPER, ALPHA = "more steps", "a smaller weight of the KL", "a larger alpha"
 OF_TEXTS: list[tuple[Any, dict[str, float], list[str]]] = [
     (sv.VSC, {"nonzeros": 0, "active_units": 0}, [STEPS, CHEAPER, ALPHA]),
@@ -621,6 +681,27 @@ def test_nonzeros_and_active_units_are_those_of_the_code() -> None:
     assert est.history_[-1]["active_units"] == est.evaluate(X)["active_units"]
 
 
+def test_live_numbers_of_sorted_rows_are_those_of_all() -> None:
+    data = np.concatenate([np.zeros((600, 10), np.float32), X, X, X])  # the first 512 rows tell nothing of the rest
+    est = make(training={"steps": 300, "kl_warmup": 0.9}).fit(data)
+    last, told = est.history_[-1], est.evaluate(data)
+    assert est.evaluate(data[:512])["active_units"] == 0
+    assert last["active_units"] == told["active_units"] > 0
+    assert last["nonzeros"] == pytest.approx(est.transform(data).nnz / 1200, abs=0.2)
+
+
+def test_a_model_that_fails_on_late_rows_is_ruined_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    runs: list[Run] = []
+    advance = Run.advance
+    monkeypatch.setattr(Run, "advance", lambda self: (runs.append(self), advance(self))[1])
+    make(training={"steps": 1}).fit(X)
+    assert len(runs[0].few) == 128
+    assert runs[0].few.max() > 190
+    make(training={"steps": 1}).fit(X)
+    assert torch.equal(runs[0].few, runs[1].few)
+    assert torch.equal(runs[0].watched, runs[1].watched)
+
+
 def test_silence_is_silent(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     est = make(training={"verbose": 0, "folder": str(tmp_path), "validation_fraction": 0.2, "patience": 1}).fit(X)
     est.partial_fit(X).transform(X)
@@ -692,6 +773,47 @@ def test_global_random_states_are_left_alone(tmp_path: Path) -> None:
         est.save(tmp_path / cls.__name__)
         sv.load(tmp_path / cls.__name__).transform(data)
     assert states() == before
+
+
+class Noisy(nn.Module):
+    """A user's encoder with noise of its own, in training or always."""
+
+    def __init__(self, always: bool) -> None:
+        super().__init__()
+        self.layer, self.always = nn.Linear(10, 12), always
+
+    def forward(self, x: Tensor) -> Tensor:
+        return nn.functional.dropout(self.layer(x), training=self.training or self.always)
+
+
+@pytest.mark.parametrize(
+    ("own", "name"),
+    [(lambda: Noisy(False), "the model"), (lambda: Noisy(True), "encoder"), (lambda: nn.RReLU(), "the model")],
+    ids=["in training", "always", "RReLU"],
+)
+def test_noise_from_the_global_random_state_is_refused_and_that_state_put_back(own: Any, name: str) -> None:
+    with torch.random.fork_rng():
+        encoder = own()
+    before = torch.get_rng_state()
+    est = make(encoder=encoder)
+    with pytest.raises(ValueError, match=f"^{name} holds .* global random state: .* neither repeated nor resumed"):
+        est.fit(X)
+    assert torch.equal(torch.get_rng_state(), before)
+    assert not hasattr(est, "model_")
+
+
+def test_to_look_for_such_noise_leaves_no_trace_in_batch_statistics(monkeypatch: pytest.MonkeyPatch) -> None:
+    found: list[Tensor] = []
+    advance = Run.advance
+    own = nn.BatchNorm1d(10)
+    monkeypatch.setattr(
+        Run,
+        "advance",
+        lambda self: (found.append(self.model.state_dict()["encoder.0.running_mean"].clone()), advance(self))[1],
+    )
+    make(encoder=own, training={"steps": 2}).fit(X)
+    assert torch.equal(found[0], torch.zeros(10))
+    assert not torch.equal(found[1], torch.zeros(10))
 
 
 def test_results_do_not_depend_on_global_random_states() -> None:
@@ -774,12 +896,15 @@ def test_after_ctrl_c_the_estimator_is_usable(times: int, monkeypatch: pytest.Mo
     monkeypatch.undo()
     assert signal.getsignal(signal.SIGINT) is handler
     assert est.history_.column("step") == [10, 20]
+    assert est.n_steps_ == 23
     assert not est.model_.training
     assert np.isfinite(est.score(X))
     before = est.score(X)
     for _ in range(10):
         est.partial_fit(X)
     assert est.score(X) > before
+    assert est.history_.column("step")[2:] == [23 + 7 * k for k in range(1, 11)]
+    assert est.history_[2]["epoch"] == pytest.approx((23 + 7) * 32 / 200)
 
 
 def test_ctrl_c_before_the_first_report_leaves_a_usable_estimator(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -798,7 +923,39 @@ def test_sigterm_leaves_with_its_exit_code(monkeypatch: pytest.MonkeyPatch, tmp_
     assert (tmp_path / "checkpoint.safetensors").exists()
 
 
+def test_an_ignored_signal_stays_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in the background jobs of a shell."""
+    interrupt_at(monkeypatch, 23, signal.SIGINT)
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        est = make().fit(X)
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert est.n_steps_ == 40
+
+
+def test_a_handler_that_is_not_python_s_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    getsignal, set_to = signal.getsignal, signal.signal
+    touched: list[int] = []
+    monkeypatch.setattr(signal, "getsignal", lambda n: None if n == signal.SIGTERM else getsignal(n))
+    monkeypatch.setattr(signal, "signal", lambda n, handler: (touched.append(n), set_to(n, handler))[1])
+    make(training={"steps": 2}).fit(X)
+    assert touched == [signal.SIGINT, signal.SIGINT]
+
+
 # Every accepted parameter does something.
+
+
+def test_checkpoints_are_at_least_so_many_steps_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    saved: list[int] = []
+    save = RunFolder.save
+    monkeypatch.setattr(
+        RunFolder, "save", lambda self, state, good: (saved.append(state.meta["step"]), save(self, state, good))[1]
+    )
+    settings = {"steps": 100, "report_every": 10, "checkpoint_every": 15, "folder": str(tmp_path)}
+    make(training=settings).fit(X)
+    assert saved == [20, 40, 60, 80, 100]
 
 
 @pytest.mark.slow

@@ -2,8 +2,11 @@
 
 import inspect
 import os
-from collections.abc import Callable
+import types
+import typing
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -56,6 +59,7 @@ class Info:
     options: dict[str, Any]  # name -> default
     source: str  # where it would be read from
     available: bool  # whether load works without a network
+    by_hand: bool  # never downloaded: the user fetches it once
     at_most: bool  # rows are those of the whole set; a copy of a part of it has fewer
 
 
@@ -84,6 +88,7 @@ def info(name: str) -> Info:
         options=_options(entry),
         source=files.where() if files else str(entry.source),
         available=files.present() if files else True,
+        by_hand=isinstance(files, ByHand),
         at_most=entry.at_most,
     )
 
@@ -115,15 +120,51 @@ def load(name: str | os.PathLike[str], **options: Any) -> Dataset:
     >>> load("tiles", n=100, n_test=0, max_tiles=2)
     Dataset('tiles', X=(100, 784) uint8, image_shape=(28, 28), truth=['count', 'positions'])
     """
-    if _is_path(name):
-        return _load_file(Path(name), **options)
-    name = str(name)
-    entry = _entry(name)
-    known = _options(entry)
+    known, what = kinds(name), "a file" if _is_path(name) else repr(name)
     for option in options:
         if option not in known:
-            raise TypeError(unknown(f"option of {name!r}", option, known))
-    return entry.make(**options)
+            raise TypeError(unknown(f"option of {what}", option, known))
+    try:
+        return _load_file(Path(name), **options) if _is_path(name) else _entry(str(name)).make(**options)
+    except TypeError as error:
+        for option, value in options.items():
+            if not fits(value, known[option]):
+                words = " or ".join(_WORDS[k][0] for k in _members(known[option]))
+                raise ValueError(f"{option} must be {words}, got {value!r}.") from error
+        raise
+
+
+def kinds(name: str | os.PathLike[str]) -> dict[str, Any]:
+    """The types of the options that :func:`load` takes for a data set, or for a file."""
+    if _is_path(name):
+        return {"key": str | None}
+    return {k: kind for k, kind in typing.get_type_hints(_entry(str(name)).make).items() if k != "return"}
+
+
+def fits(value: Any, kind: Any) -> bool:
+    """Whether a value may be of this type, as far as we have words for it.
+
+    >>> fits(3, float), fits("x", int | None), fits(None, int | None), fits("x", dict)
+    (True, False, True, True)
+    """
+    return any(k not in _WORDS or _WORDS[k][1](value) for k in _members(kind))
+
+
+def _members(kind: Any) -> list[Any]:
+    parts = typing.get_args(kind) if typing.get_origin(kind) in (typing.Union, types.UnionType) else (kind,)
+    return [typing.get_origin(k) or k for k in parts]
+
+
+_WORDS: dict[Any, tuple[str, Callable[[Any], bool]]] = {
+    int: ("an integer", lambda v: isinstance(v, Integral) and not isinstance(v, bool)),
+    float: ("a number", lambda v: isinstance(v, Real) and not isinstance(v, bool)),
+    bool: ("True or False", lambda v: isinstance(v, (bool, Integral)) and v in (0, 1)),
+    str: ("a word", lambda v: isinstance(v, str)),
+    Mapping: ("a table", lambda v: isinstance(v, Mapping)),
+    tuple: ("a list", lambda v: isinstance(v, (tuple, list))),
+    os.PathLike: ("a path", lambda v: isinstance(v, os.PathLike)),
+    types.NoneType: ("None", lambda v: v is None),
+}
 
 
 def _entry(name: str) -> Entry:
@@ -144,9 +185,6 @@ def _is_path(name: str | os.PathLike[str]) -> bool:
 
 
 def _load_file(path: Path, **options: Any) -> Dataset:
-    for option in options:
-        if option != "key":
-            raise TypeError(unknown("option of a file", option, ["key"]))
     table = read_array(path, **options)
     return Dataset(
         path.stem,

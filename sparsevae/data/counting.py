@@ -9,7 +9,7 @@ import numpy as np
 from sparsevae.parameters import check_number
 
 from . import digits, mnist
-from .dataset import Dataset, check_rows
+from .dataset import Dataset, check_rows, check_seed
 
 ABOUT = (
     "Canvases of five columns, each blank or a random handwritten digit (of MNIST, or scikit-learn's of 8 x 8); the "
@@ -66,6 +66,7 @@ def make(
     [0, 0, 2, 0, 0, 0, 1, 0, 0, 0]
     """
     check_rows(n, n_test)
+    check_seed(seed)
     check_number("columns", columns, "an integer above 0", lambda k: k > 0, whole=True)
     check_number("blank", blank, "a probability, from 0 to 1", lambda p: 0 <= p <= 1)
     if source not in SOURCES:
@@ -73,7 +74,7 @@ def make(
     try:
         known = SOURCES[source]()
     except FileNotFoundError as error:
-        raise FileNotFoundError(f"{error}\nOr draw canvases of 8 x 8 digits: source='digits'.") from error
+        raise FileNotFoundError(f"{error}; or draw canvases of 8 x 8 digits: source='digits'") from error
     assert known.image_shape is not None
     height, width = known.image_shape
     streams = np.random.SeedSequence(seed).spawn(2)

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from .dataset import Dataset
+from .dataset import Dataset, check_seed
 
 ABOUT = (
     "1,797 handwritten digits of 8 x 8 grey pixels in 10 classes: the test part of UCI's Optical Recognition "
@@ -26,6 +26,7 @@ def make(*, test_fraction: float = 0.2, seed: int = 0) -> Dataset:
     """
     if not 0 <= test_fraction < 1:
         raise ValueError(f"test_fraction must be at least 0 and below 1, got {test_fraction}")
+    check_seed(seed)
     from sklearn.datasets import load_digits
 
     levels, labels = load_digits(return_X_y=True)

@@ -1,10 +1,13 @@
 """Where a data set's files lie: $SPARSEVAE_DATA, then the cache, then the network."""
 
 import hashlib
+import logging
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -33,7 +36,7 @@ class Collection:
                 found[file] = self._own(file) or self._cached(file) or self._download(file)
             except _UnreachableError as error:
                 missing = [name for name in self.sha256 if not (self._own(name) or self._cached(name))]
-                raise FileNotFoundError(self._help(missing, str(error))) from error
+                raise FileNotFoundError(self._help(missing, str(error))) from error.__cause__
         return found
 
     def present(self) -> bool:
@@ -61,29 +64,30 @@ class Collection:
         return path if path.is_file() and _sha256(path) == self.sha256[file] else None
 
     def _download(self, file: str) -> Path:
-        import pooch
-
         folder, faults = cache() / self.name, []
         if (folder / file).is_file():
-            faults.append(f"{folder / file}: its sha256 is {_sha256(folder / file)}, not {self.sha256[file]}")
+            faults.append(f"{folder / file} (its sha256 is {_sha256(folder / file)}, not {self.sha256[file]})")
+        cause: Exception | None = None
         for mirror in self.mirrors:
+            _LOG.warning(
+                "downloading %s into %s", mirror + file, folder
+            )  # as pooch does: seen where nobody set logging up
             try:
-                known = f"sha256:{self.sha256[file]}"
-                return Path(pooch.retrieve(mirror + file, known_hash=known, fname=file, path=folder))
+                return _retrieve(mirror, file, self.sha256[file], folder)
             except (OSError, ValueError) as error:  # no network, an HTTP error, a wrong checksum
-                faults.append(f"{mirror + file}: {error}")
-        raise _UnreachableError("\n  ".join(faults))
+                faults.append(f"{mirror + file} ({_reason(error)})")
+                cause = error
+        raise _UnreachableError("; ".join(faults)) from cause
 
     def _help(self, missing: list[str], faults: str) -> str:
-        unset = "" if own_root() else " (SPARSEVAE_DATA is not set)"
-        return "\n".join(
+        return "; ".join(
             [
-                f"{self.name}: not on this machine, and the download failed",
+                f"{self.name} is not on this machine and was not downloaded: put its files into {self.folders()[0]}, "
+                f"or set SPARSEVAE_DATA to the folder that holds {self.name}/, or call this once with a network",
+                "data.load('digits') needs neither",
                 f"wanted: {', '.join(missing)}",
-                f"looked in: {', '.join(map(str, self.folders()))}{unset}",
-                f"tried:\n  {faults}",
-                f"Put the files into {self.folders()[0]}, or set SPARSEVAE_DATA to the folder that holds "
-                f"{self.name}/, or call this once with a network. data.load('digits') needs neither.",
+                f"looked in: {', '.join(map(str, self.folders()))}{_unset()}",
+                f"tried: {faults}",
             ]
         )
 
@@ -127,12 +131,10 @@ class ByHand:
         """The error for a set, or a part of it, that is not there."""
         root = own_root()
         places = [str((root or Path("$SPARSEVAE_DATA")) / folder) for folder in self.folders]
-        unset = "" if root else " (SPARSEVAE_DATA is not set)"
         return FileNotFoundError(
-            f"{self.name}: {fault}\n"
-            f"looked in: {', '.join(places)}{unset}\n"
-            f"{self.how}\n"
-            f"Put it into {places[0]}, or say where it lies with path=. data.load('digits') needs nothing."
+            f"{self.name}: {fault}; put it into {places[0]}, or say where it lies with path= "
+            f"(--data-option path=...); where it comes from: {self.how.removesuffix('.')}; "
+            f"data.load('digits') needs nothing; looked in: {', '.join(places)}{_unset()}"
         )
 
     def _found(self) -> Path | None:
@@ -145,6 +147,46 @@ class ByHand:
 
 class _UnreachableError(Exception):
     """No mirror delivered a file."""
+
+
+def _retrieve(mirror: str, file: str, sha256: str, folder: Path) -> Path:
+    """Download with pooch, whose log is ours to speak for."""
+    import pooch
+
+    log = pooch.get_logger()
+    level = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        return Path(pooch.retrieve(mirror + file, known_hash=f"sha256:{sha256}", fname=file, path=folder))
+    finally:
+        log.setLevel(level)
+
+
+def _reason(error: Exception) -> str:
+    """Why a download failed, in a few words.
+
+    >>> _reason(OSError(28, "No space left on device"))
+    'No space left on device'
+    """
+    from requests import exceptions as web
+
+    reasons: dict[type[Exception], str] = {
+        web.ProxyError: "proxy not reachable",
+        web.SSLError: "no secure connection",
+        web.Timeout: "no answer in time",
+        web.ConnectionError: "host not reachable",
+        web.RequestException: "failed",
+        ValueError: "other bytes than those of the known hash",
+    }
+    response = getattr(error, "response", None)
+    if response is not None:
+        return f"HTTP status {response.status_code}"
+    known = next((words for kind, words in reasons.items() if isinstance(error, kind)), None)
+    return known or getattr(error, "strerror", None) or str(error)
+
+
+def _unset() -> str:
+    return "" if own_root() else " (SPARSEVAE_DATA is not set)"
 
 
 def own_root() -> Path | None:

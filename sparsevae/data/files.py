@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import os
-import warnings
+import shlex
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from ..advice import advise
 from ..text import NAMED
 from .dataset import Rows
 from .suggest import unknown
@@ -28,6 +29,11 @@ class Table(NamedTuple):
     X: Rows
     columns: tuple[str, ...] | None = None
     image_shape: tuple[int, int] | None = None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """That of X."""
+        return self.X.shape
 
 
 def read_array(path: str | os.PathLike[str], *, key: str | None = None) -> Table:
@@ -62,6 +68,8 @@ def read_array(path: str | os.PathLike[str], *, key: str | None = None) -> Table
         raise ValueError(f"{path}: " + unknown("file ending", path.suffix, READERS))
     if not path.is_file():
         raise FileNotFoundError(f"{path}: no such file (working directory: {Path.cwd()})")
+    if not isinstance(key, str | None):
+        raise TypeError(f"{path}: key must be the name of an array, got {key!r}")
     if key is not None and path.suffix.lower() != ".npz":
         raise ValueError(f"{path}: key={key!r} names one of several arrays, which only a .npz file can hold")
     X, columns = READERS[path.suffix.lower()](path, key)
@@ -87,17 +95,19 @@ def _npz(path: Path, key: str | None) -> tuple[Rows, None]:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
             if not isinstance(archive, np.lib.npyio.NpzFile):  # a .npy under a false name
                 raise ValueError("it is not a zip archive")
-            if key is None and {"format", "shape", "data"} <= set(archive.files):
+            names = archive.files
+            if not names:
+                raise ValueError("it holds no array")
+            if key is None and {"format", "shape", "data"} <= set(names):
                 return _sparse(path), None
-            if key is not None and key not in archive.files:
-                raise ValueError(unknown("key", key, archive.files))
-            if key is None and len(archive.files) != 1:
-                raise ValueError(
-                    f"it holds {len(archive.files)} arrays, name one with key=: {', '.join(archive.files)}"
-                )
-            return archive[key or archive.files[0]], None
+            if key in names or (key is None and len(names) == 1):
+                return archive[names[0] if key is None else key], None
     except (ValueError, EOFError, OSError, KeyError, zipfile.BadZipFile) as error:
         raise ValueError(f"{path}: cannot be read as .npz: {error}{_SAFE}") from error
+    if key is not None:
+        raise ValueError(f"{path}: {unknown('key', key, names)}")
+    ways = f"key={names[0]!r}, on the command line with --data-option {shlex.quote(f'key={names[0]}')}"
+    raise ValueError(f"{path} holds {len(names)} arrays ({', '.join(names)}): name one, in Python with {ways}")
 
 
 def _sparse(path: Path) -> csr_array:
@@ -159,6 +169,8 @@ def _numeric(path: Path, table: Any) -> tuple[np.ndarray, tuple[str, ...]]:
     """The numeric columns of an Arrow table, side by side."""
     import pyarrow as pa
 
+    if not table.num_rows:
+        raise ValueError(f"{path}: there are no rows, only the names of columns: {', '.join(table.column_names)}")
     columns: dict[int, np.ndarray] = {}
     for index, (name, column) in enumerate(zip(table.column_names, table.columns, strict=True)):
         kind = column.type
@@ -171,16 +183,20 @@ def _numeric(path: Path, table: Any) -> tuple[np.ndarray, tuple[str, ...]]:
         elif not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
             continue
         columns[index] = column.to_numpy()  # a missing integer makes its column floating point, with NaN
-    left_out = [
-        f"{name or '(unnamed)'} ({kind})"
+    others = [
+        (name, kind)
         for index, (name, kind) in enumerate(zip(table.column_names, table.schema.types, strict=True))
         if index not in columns
     ]
+    strange = [f"{name} ({kind})" for name, kind in others if name not in ROW_LABELS]
+    texts = any(pa.types.is_string(kind) or pa.types.is_large_string(kind) for _, kind in others)
+    advice = f"; {NAMED}" if texts else ""
     if not columns:
-        there = ", ".join(left_out) or "none"
-        raise ValueError(f"{path}: no numeric column; there are: {there}; {NAMED}.")
-    if left_out:
-        warnings.warn(f"{path}: left out, not numbers: {', '.join(left_out)}; {NAMED}", stacklevel=4)
+        raise ValueError(f"{path}: no numeric column; there are: {', '.join(strange) or 'row labels alone'}{advice}.")
+    if strange:
+        advise(f"{path}: left out, not numbers: {', '.join(strange)}{advice}")
+    if len(strange) < len(others):
+        advise(f"{path}: left out, row labels: the column without a name, as pandas writes its index")
     X = np.empty((table.num_rows, len(columns)), dtype=np.result_type(*columns.values()))
     for place, column in enumerate(columns.values()):
         X[:, place] = column

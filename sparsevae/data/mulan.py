@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from .arff import Arff, read_arff
-from .dataset import Dataset, Rows
+from .dataset import Dataset, Rows, check_seed
 from .fetch import Collection
 
 ABOUT_EMOTIONS = (
@@ -108,6 +108,8 @@ def make_cal500(*, n_train: int = 400, seed: int | None = None, drop_unlabelled:
         Leave out the rows without any label, after the split. (Every song has a tag; the option is that of the
         other sets.)
     """
+    if seed is not None:
+        check_seed(seed)
     files = CAL500.fetch()
     whole = read_mulan(files["cal500.arff"], files["cal500.xml"])
     n = whole.X.shape[0]

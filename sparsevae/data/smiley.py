@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from sparsevae.parameters import check_number
 
-from .dataset import Dataset, check_rows
+from .dataset import Dataset, check_rows, check_seed
 from .fetch import ByHand
 from .suggest import unknown
 
@@ -115,7 +115,10 @@ def make(
     True
     """
     check_rows(n, n_test)
+    check_seed(seed)
     check_number("value_std", value_std, "a finite number, 0 or above", lambda v: v >= 0)
+    if len(bow) != len(BOW):
+        raise ValueError(f"bow must be {len(BOW)} numbers: tip, slope, knot, wing; got {bow!r}")
     p_on = np.array(_probabilities(p_attribute))
     sizes = [columns.stop - columns.start for columns in GROUPS.values()]
 

@@ -2,7 +2,9 @@
 
 import numpy as np
 
-from .dataset import Dataset, check_rows
+from sparsevae.parameters import check_flag
+
+from .dataset import Dataset, check_rows, check_seed
 
 ABOUT = (
     "Binary images with one to three white square tiles at random places, after the synthetic set of "
@@ -54,6 +56,8 @@ def make(
     ((5, 784), True)
     """
     check_rows(n, n_test)
+    check_seed(seed)
+    check_flag("overlap", overlap)
     if not 1 <= tile <= size:
         raise ValueError(f"tile must be between 1 and the image's size {size}, got {tile}")
     if not 0 <= min_tiles <= max_tiles or max_tiles < 1:

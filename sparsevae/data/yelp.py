@@ -7,7 +7,7 @@ import os
 
 import numpy as np
 
-from .dataset import Dataset
+from .dataset import Dataset, check_seed
 from .fetch import ByHand
 from .suggest import unknown
 
@@ -58,6 +58,7 @@ def make(
     if min(valid_fraction, test_fraction) < 0 or valid_fraction + test_fraction >= 1:
         got = f"{valid_fraction} and {test_fraction}"
         raise ValueError(f"valid_fraction and test_fraction must leave some reviews for training, got {got}")
+    check_seed(seed)
     stars, source, texts = _read(path)
     rng = np.random.default_rng(seed)
     part = np.zeros(len(stars), dtype=np.int64)  # 0 train, 1 valid, 2 test

@@ -57,7 +57,7 @@ def test_sets_fetched_by_hand_are_described_without_being_there_and_asked_for_in
     monkeypatch.setattr(pooch, "retrieve", None)
     monkeypatch.setenv("SPARSEVAE_DATA", str(tmp_path))
     about = info(name)
-    assert not about.available
+    assert (about.available, about.by_hand, info("mnist").by_hand) == (False, True, False)
     assert about.source.startswith("fetched by hand: ")
     assert "https://" in about.source
     with pytest.raises(FileNotFoundError, match="not downloaded automatically"):
@@ -65,6 +65,27 @@ def test_sets_fetched_by_hand_are_described_without_being_there_and_asked_for_in
     monkeypatch.delenv("SPARSEVAE_DATA")
     with pytest.raises(FileNotFoundError, match=r"\(SPARSEVAE_DATA is not set\)"):
         load(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "says"),
+    [
+        ("digits", {"seed": "x"}, "seed must be an integer, 0 or above, got 'x'"),
+        ("digits", {"seed": -1}, "seed must be an integer, 0 or above, got -1"),
+        ("digits", {"test_fraction": "x"}, "test_fraction must be a number, got 'x'"),
+        ("tiles", {"max_tiles": "x"}, "max_tiles must be an integer, got 'x'"),
+        ("tiles", {"overlap": "no"}, "overlap must be True or False, got 'no'"),
+        ("smiley", {"p_attribute": "x"}, "p_attribute must be a number or a table, got 'x'"),
+        ("smiley", {"bow": (1, 2)}, "bow must be 4 numbers"),
+        ("uci-har", {"path": 1}, "path must be a word or a path or None, got 1"),
+        ("x.npz", {"key": 1}, "key must be a word or None, got 1"),
+    ],
+)
+def test_an_option_of_the_wrong_type_meets_what_was_expected(name, options, says, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    np.savez("x.npz", a=np.zeros((2, 2)), b=np.zeros((2, 2)))
+    with pytest.raises(ValueError, match=says):
+        load(name, **options)
 
 
 def test_names_are_sorted_and_each_has_an_entry():

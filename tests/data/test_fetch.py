@@ -1,6 +1,7 @@
 """Files come from SPARSEVAE_DATA, then the cache, then a mirror; a wrong byte is never accepted from the last two."""
 
 import hashlib
+import logging
 import threading
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -12,6 +13,8 @@ from sparsevae.data.fetch import Collection, cache
 
 GOOD, BAD = b"the right bytes", b"other bytes"
 FILES = {name: hashlib.sha256(GOOD + name.encode()).hexdigest() for name in ("a.bin", "b.bin")}
+
+TWO = "https://two.invalid/a.bin (host not reachable)"
 
 
 def put(folder, content=GOOD, names=tuple(FILES)):
@@ -91,6 +94,32 @@ def test_offline_the_error_names_folders_files_addresses_and_a_way_out(kept, own
         assert str(part) in text
     assert "wanted: b.bin" in text
     assert offline == ["https://one.invalid/b.bin", "https://two.invalid/b.bin"]
+
+
+def test_offline_the_error_begins_with_what_to_do_and_is_short(kept, capfd, caplog, monkeypatch):
+    """A host that does not resolve: pooch says nothing of its own, and its reason takes a few words."""
+    monkeypatch.setenv("NO_PROXY", "*")
+    level = pooch.get_logger().level
+    caplog.set_level(logging.INFO, "sparsevae")
+    with pytest.raises(FileNotFoundError) as caught:
+        collection().fetch()
+    text = str(caught.value)
+    assert text.startswith(
+        f"things is not on this machine and was not downloaded: put its files into {kept / 'things'}"
+    )
+    assert text.endswith("tried: https://one.invalid/a.bin (host not reachable); " + TWO)
+    assert "\n" not in text
+    assert capfd.readouterr() == ("", "")
+    assert [r.getMessage().split()[:2] for r in caplog.records if r.name.startswith("sparsevae")] == [
+        ["downloading", "https://one.invalid/a.bin"],
+        ["downloading", "https://two.invalid/a.bin"],
+    ]
+    assert pooch.get_logger().level == level
+
+
+def test_a_mirror_without_the_file_is_told_by_its_status(kept, server):
+    with pytest.raises(FileNotFoundError, match=r"a.bin \(HTTP status 404\)$"):
+        collection(server).fetch()
 
 
 def test_offline_the_error_says_when_no_folder_is_set(kept, offline):

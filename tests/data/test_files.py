@@ -40,9 +40,9 @@ def test_npz_with_one_array_needs_no_key_and_one_with_several_does(tmp_path):
     np.savez_compressed(tmp_path / "two.npz", train=X, test=X[:2])
     np.testing.assert_array_equal(read_array(tmp_path / "one.npz").X, X)
     np.testing.assert_array_equal(load(tmp_path / "two.npz", key="test").X, X[:2])
-    with pytest.raises(ValueError, match="it holds 2 arrays, name one with key=: train, test"):
+    with pytest.raises(ValueError, match=r"two.npz holds 2 arrays \(train, test\): name one.*--data-option key=train$"):
         read_array(tmp_path / "two.npz")
-    with pytest.raises(ValueError, match=r"unknown key 'tset': did you mean 'test'\?"):
+    with pytest.raises(ValueError, match=r"two.npz: unknown key 'tset': did you mean 'test'\? There are: train, test$"):
         read_array(tmp_path / "two.npz", key="tset")
 
 
@@ -160,8 +160,9 @@ def test_a_data_frame_written_with_its_index_comes_back_without(tmp_path, ending
     frame = pd.DataFrame(X, index=[10, 11, 12, 13], columns=["a", "b", "c"])
     path = tmp_path / f"x.{ending}"
     frame.to_csv(path) if ending == "csv" else frame.to_parquet(path)
-    with pytest.warns(UserWarning, match="left out"):
+    with pytest.warns(UserWarning, match="left out, row labels: .*as pandas writes its index$") as told:
         table = read_array(path)
+    assert [w.filename for w in told] == [__file__]
     assert table.columns == ("a", "b", "c")
     np.testing.assert_array_equal(table.X.astype(np.float32), X)
 
@@ -188,6 +189,15 @@ def test_a_csv_without_a_table_of_numbers_is_refused(tmp_path, content, message)
     (tmp_path / "x.csv").write_text(content)
     with pytest.raises(ValueError, match=message):
         read_array(tmp_path / "x.csv")
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_a_table_of_column_names_alone_has_no_rows(tmp_path, ending):
+    path = tmp_path / f"x.{ending}"
+    frame = pd.DataFrame({"a": np.zeros(0), "b": np.zeros(0)})
+    frame.to_csv(path, index=False) if ending == "csv" else frame.to_parquet(path, index=False)
+    with pytest.raises(ValueError, match="there are no rows, only the names of columns: a, b"):
+        read_array(path)
 
 
 def test_bytes_that_are_no_text_are_refused_as_csv(tmp_path):
