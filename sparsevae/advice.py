@@ -7,7 +7,7 @@ import warnings
 
 __all__ = ["advise"]
 
-_BETWEEN = ("sparsevae", "sklearn", "contextlib", "functools")
+_BETWEEN = ("sparsevae", "sklearn", "joblib", "contextlib", "functools")
 
 
 def advise(text: str, category: type[Warning] = UserWarning) -> None:

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -20,7 +19,7 @@ from sparsevae.convolutions import BatchNorm, Convolution, ToImage, ToRows, Tran
 from sparsevae.networks import Linear, initialise, mlp
 from sparsevae.recurrent import Borrowed, Embedding, Projection, Reader, Writer
 
-__all__ = ["NETWORKS", "Pair", "Sizes", "chosen", "image_of", "no_global_noise", "with_head"]
+__all__ = ["NETWORKS", "Pair", "Sizes", "chosen", "image_of", "with_head"]
 
 
 class Sizes(NamedTuple):
@@ -291,22 +290,22 @@ _GLOBAL_NOISE = (
 )
 
 
-@contextmanager
-def no_global_noise(name: str, device: torch.device) -> Iterator[None]:
-    """Refuse what moves torch's global random state, of the CPU or of `device`; either way that state comes back."""
-    cuda = device.type == "cuda"
-    before = torch.get_rng_state(), torch.cuda.get_rng_state(device) if cuda else torch.empty(0)
-    moved = False
-    try:
-        yield
-    finally:
-        if not torch.equal(before[0], torch.get_rng_state()):
-            torch.set_rng_state(before[0])
-            moved = True
-        if cuda and not torch.equal(before[1], torch.cuda.get_rng_state(device)):
-            torch.cuda.set_rng_state(before[1], device)
-            moved = True
-    if moved:
+def _check_noise(name: str, own: nn.Module, n_in: int) -> None:
+    """Refuse a network that says two things of the same rows in training: its noise is not ours to seed.
+
+    Looked for in what it says, since torch's random state also moves when other threads draw.
+    """
+    before = torch.get_rng_state()
+    x, told = torch.randn(16, n_in, generator=torch.Generator().manual_seed(0)), list[Tensor]()
+    for _ in range(2):
+        try:
+            with torch.no_grad():
+                told.append(copy.deepcopy(own).cpu().float().train()(x))
+        except Exception:  # what it cannot take is told by those who call it next
+            return
+    first, second = told
+    if isinstance(first, Tensor) and not torch.equal(first.nan_to_num(), second.nan_to_num()):
+        torch.set_rng_state(before)
         raise ValueError(f"{name} holds something like RReLU or F.dropout, {_GLOBAL_NOISE}")
 
 
@@ -314,8 +313,9 @@ def with_head(name: str, own: nn.Module, n_in: int, n_out: int, weights: torch.G
     """A user's own network, (B, n_in) -> (B, any width), with its weights, and a linear head to n_out."""
     if any(isinstance(m, nn.modules.dropout._DropoutNd) for m in own.modules()):
         raise ValueError(f"{name} holds a Dropout layer, {_GLOBAL_NOISE}")
-    body = copy.deepcopy(own).cpu().eval()
-    with torch.no_grad(), no_global_noise(name, torch.device("cpu")):
+    _check_noise(name, own, n_in)
+    body = copy.deepcopy(own).cpu().float().eval()
+    with torch.no_grad():
         try:
             out = body(torch.zeros(2, n_in))
         except Exception as error:

@@ -88,6 +88,8 @@ class RunFolder:
                 row = _decode(json.loads(line))
             except json.JSONDecodeError:  # a line cut short by a kill; it lies beyond the checkpoint
                 break
+            if not isinstance(row, dict):
+                break
             if row["step"] <= step:
                 rows.append(row)
         return rows

@@ -197,6 +197,9 @@ class Arrays(Input):
         """Refuse values so far from those of training that the networks would overflow: codes would be NaN."""
         if not isinstance(self.scaling, scalings.Affine):
             return
+        largest = max(-low, high, float(self.scaling.shift.abs().max()))
+        if 2 * largest / float(self.scaling.scale.min()) <= _REACH:
+            return
         shift, scale = (v.double().cpu().numpy() for v in (self.scaling.shift, self.scaling.scale))
 
         def reach(*ends: Any) -> Array:
@@ -204,10 +207,8 @@ class Arrays(Input):
             far: Array = np.maximum(*found)
             return far
 
-        if reach(low, high).max() <= _REACH:
-            return
         ends = (X.min(axis=0), X.max(axis=0))  # by column: what is far for one of them may be near for another
-        far = reach(*(e.toarray()[0] if hasattr(e, "toarray") else e for e in ends))
+        far = reach(*(np.ravel(e.toarray()) if hasattr(e, "toarray") else e for e in ends))
         if far.max() > _REACH:
             j = int(far.argmax())
             raise ValueError(
@@ -217,17 +218,17 @@ class Arrays(Input):
 
     def _check_units(self, est: Learner, dtype: Any, high: float) -> None:
         """Warn of 8-bit values that are to be divided by 255 twice, or not at all."""
-        if not isinstance(self.scaling, scalings.Affine):
+        if not isinstance(self.scaling, scalings.Affine) or not (0 < high <= 1 or (dtype == np.uint8 and high > 127)):
             return
         shift, scale = self.scaling.shift, self.scaling.scale
         unit = bool(((shift >= 0) & (shift <= 1) & (scale <= 1)).all())
         unit &= self.law == "bernoulli" or est.scale != "none"  # which does not tell how large rows were
-        if 0 < high <= 1 and bool((scale == 255).all()):
+        if high <= 1 and bool((scale == 255).all()):
             advise(
                 f"this model was fitted on 8-bit values, 0 to 255, and now sees at most {high:g}: were the new rows "
                 "scaled already, or binarised to 0 and 1? It divides by 255 itself."
             )
-        elif dtype == np.uint8 and high > 127 and unit:
+        elif high > 1 and unit:
             advise(
                 f"this model was fitted on values of about 0 to 1 and now sees 8-bit ones up to {high:g}: divide them "
                 "by 255, as the training rows were."
@@ -236,7 +237,7 @@ class Arrays(Input):
     def alone(self, x: Any) -> Any:
         if getattr(x, "ndim", 2) != 1:
             return x
-        return x[None] if isinstance(x, Tensor) else np.asarray(x)[None]
+        return x[None] if isinstance(x, (Tensor, np.ma.MaskedArray)) else np.asarray(x)[None]
 
     # -- scaling and likelihood ---------------------------------------------------------------------------------
 

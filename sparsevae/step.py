@@ -21,7 +21,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from sparsevae.architectures import no_global_noise
 from sparsevae.checkpoint import State
 from sparsevae.draw import Draw, PerRow, Tape, mix, row_keys
 from sparsevae.gradients import points
@@ -304,18 +303,12 @@ class Run:
         self.sums.add_(terms)  # what is not finite stays so: one look at the sums tells of every step
 
     def _prime(self) -> None:
-        """Record the noise tape, which all feeds share, and learn the terms' names.
-
-        The model is called as it will be in training, but what it notes of a batch, such as running means, is undone.
-        """
+        """Record the noise tape, which all feeds share, and learn the terms' names."""
         asked: dict[tuple[tuple[int, ...], ...], Feed] = {}  # shapes of the noise: who asks for them
         for feed in self.feeds:
             self.tape = Tape(mix(self.training.seed, 2), self.rows.device)
-            noted = {name: buffer.clone() for name, buffer in self.model.named_buffers()}
-            with torch.no_grad(), no_global_noise("the model", self.rows.device), self._precision():
+            with torch.no_grad(), evaluating(self.model), self._precision():
                 loss, terms = self._measure(feed.read())
-            for name, value in noted.items():
-                self.model.get_buffer(name).copy_(value)
             asked[tuple(tuple(noise.shape) for noise in (*self.tape.normals, *self.tape.uniforms))] = feed
         if len(asked) > 1:
             shapes = " and ".join(f"{noise} for rows of {f.batch.shape[-1]}" for noise, f in asked.items())

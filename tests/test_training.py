@@ -787,16 +787,14 @@ class Noisy(nn.Module):
 
 
 @pytest.mark.parametrize(
-    ("own", "name"),
-    [(lambda: Noisy(False), "the model"), (lambda: Noisy(True), "encoder"), (lambda: nn.RReLU(), "the model")],
-    ids=["in training", "always", "RReLU"],
+    "own", [lambda: Noisy(False), lambda: Noisy(True), lambda: nn.RReLU()], ids=["in training", "always", "RReLU"]
 )
-def test_noise_from_the_global_random_state_is_refused_and_that_state_put_back(own: Any, name: str) -> None:
+def test_noise_from_the_global_random_state_is_refused_and_that_state_put_back(own: Any) -> None:
     with torch.random.fork_rng():
         encoder = own()
     before = torch.get_rng_state()
     est = make(encoder=encoder)
-    with pytest.raises(ValueError, match=f"^{name} holds .* global random state: .* neither repeated nor resumed"):
+    with pytest.raises(ValueError, match=r"^encoder holds .* global random state: .* neither repeated nor resumed"):
         est.fit(X)
     assert torch.equal(torch.get_rng_state(), before)
     assert not hasattr(est, "model_")

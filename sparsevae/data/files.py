@@ -118,7 +118,7 @@ def _sparse(path: Path) -> csr_array:
     return X
 
 
-def _csv(path: Path, key: str | None) -> tuple[np.ndarray, tuple[str, ...]]:
+def _csv(path: Path, key: str | None) -> tuple[np.ndarray, tuple[str, ...] | None]:
     from pyarrow import csv as arrow
 
     named = _has_header(path)
@@ -130,7 +130,8 @@ def _csv(path: Path, key: str | None) -> tuple[np.ndarray, tuple[str, ...]]:
         )
     except ValueError as error:  # pyarrow.ArrowInvalid
         raise ValueError(f"{path}: not a comma-separated table: {error}") from error
-    return _numeric(path, table)
+    X, columns = _numeric(path, table)
+    return X, columns if named else None
 
 
 def _has_header(path: Path) -> bool:
