@@ -300,7 +300,7 @@ def _check_noise(name: str, own: nn.Module, n_in: int) -> None:
     for _ in range(2):
         try:
             with torch.no_grad():
-                told.append(copy.deepcopy(own).cpu().float().train()(x))
+                told.append(copy.deepcopy(own).cpu().train()(x))
         except Exception:  # what it cannot take is told by those who call it next
             return
     first, second = told
@@ -314,7 +314,7 @@ def with_head(name: str, own: nn.Module, n_in: int, n_out: int, weights: torch.G
     if any(isinstance(m, nn.modules.dropout._DropoutNd) for m in own.modules()):
         raise ValueError(f"{name} holds a Dropout layer, {_GLOBAL_NOISE}")
     _check_noise(name, own, n_in)
-    body = copy.deepcopy(own).cpu().float().eval()
+    body = copy.deepcopy(own).cpu().eval()
     with torch.no_grad():
         try:
             out = body(torch.zeros(2, n_in))
