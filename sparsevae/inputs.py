@@ -23,7 +23,7 @@ from sparsevae.advice import advise
 from sparsevae.draw import Draw
 from sparsevae.model import LatentModel
 from sparsevae.recurrent import Embedding
-from sparsevae.rows import Rows, Stats, place, stats
+from sparsevae.rows import Rows, Stats, canonical, place, stats
 from sparsevae.settings import Training
 from sparsevae.step import BLOCK
 from sparsevae.text import NAMED, is_table, text_columns
@@ -182,7 +182,7 @@ class Arrays(Input):
             X = np.ma.filled(X.astype(np.float64), np.nan) if X.mask.any() else X.data
         X = _numbers(est, X, reset) if names is None else _named_numbers(est, X, names, reset)
         if scipy.sparse.issparse(X):
-            X = _canonical(X)
+            X = _whole(X)
         values: Any = getattr(X, "data", X) if scipy.sparse.issparse(X) else X
         low, high = float(values.min(initial=0)), float(values.max(initial=0))
         _check_finite(type(est).__name__, low, high)
@@ -201,14 +201,9 @@ class Arrays(Input):
         if 2 * largest / float(self.scaling.scale.min()) <= _REACH:
             return
         shift, scale = (v.double().cpu().numpy() for v in (self.scaling.shift, self.scaling.scale))
-
-        def reach(*ends: Any) -> Array:
-            found = [np.abs(np.float32(end).astype(np.float64) - shift) / scale for end in ends]
-            far: Array = np.maximum(*found)
-            return far
-
-        ends = (X.min(axis=0), X.max(axis=0))  # by column: what is far for one of them may be near for another
-        far = reach(*(np.ravel(e.toarray()) if hasattr(e, "toarray") else e for e in ends))
+        ends: Any = (X.min(axis=0), X.max(axis=0))  # by column: what is far for one of them may be near for another
+        ends = [np.float32(np.ravel(e.toarray()) if hasattr(e, "toarray") else e).astype(np.float64) for e in ends]
+        far = np.maximum(*(np.abs(end - shift) / scale for end in ends))
         if far.max() > _REACH:
             j = int(far.argmax())
             raise ValueError(
@@ -392,7 +387,7 @@ def _named_numbers(est: Learner, X: Any, names: Sequence[str], reset: bool) -> A
     return found
 
 
-def _canonical(X: Any) -> Any:
+def _whole(X: Any) -> Any:
     """A CSR matrix whose entries are all in range, and none there twice: two of them may add up to infinity."""
     try:
         X.check_format(full_check=True)
@@ -400,10 +395,7 @@ def _canonical(X: Any) -> Any:
         raise ValueError(
             f"X is a damaged sparse matrix: {error}. Build it anew, for instance from its COO form."
         ) from error
-    if not X.has_canonical_format:
-        X = X.copy()
-        X.sum_duplicates()
-    return X
+    return canonical(X)
 
 
 def _no_numbers(X: Any) -> list[str]:

@@ -24,6 +24,7 @@ __all__ = [
     "Resident",
     "Rows",
     "Stats",
+    "canonical",
     "fingerprint",
     "floats",
     "parts",
@@ -94,16 +95,21 @@ class Resident(Rows):
         return self.data.index_select(0, index)
 
 
+def canonical(X: Any) -> Any:
+    """A CSR matrix without an entry that is there twice; the user's own is left as it is."""
+    if not X.has_canonical_format:
+        X = X.copy()
+        X.sum_duplicates()
+    return X
+
+
 class Csr(Rows):
     """A sparse matrix as (indptr, indices, values) on the device; only a batch is ever dense."""
 
     static = False
 
     def __init__(self, X: Any, device: torch.device) -> None:
-        X = X.tocsr()
-        if not X.has_canonical_format:
-            X = X.copy()
-            X.sum_duplicates()
+        X = canonical(X.tocsr())
         self.n_features = X.shape[1]
         self.indptr = torch.tensor(X.indptr, dtype=torch.int64, device=device)
         self.indices = torch.tensor(X.indices, dtype=torch.int64, device=device)
