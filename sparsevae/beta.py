@@ -14,11 +14,11 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 from torch.distributions import Distribution, constraints
 from torch.distributions.utils import broadcast_all
 from torch.nn.functional import logsigmoid
 
+from sparsevae.derivatives import first_only
 from sparsevae.distributions import pair
 from sparsevae.draw import Fresh, Noise, draw_from
 
@@ -136,7 +136,7 @@ class _Draw(torch.autograd.Function):
         return v
 
     @staticmethod
-    @once_differentiable
+    @first_only
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None, None]:
         a, b, v = (t.double() for t in ctx.saved_tensors)
         x, rest = torch.sigmoid(v), torch.sigmoid(-v)

@@ -12,12 +12,12 @@ from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 from torch.distributions import Distribution, Independent, Laplace, Normal, constraints, kl_divergence, register_kl
 from torch.distributions.utils import broadcast_all
 from torch.nn.functional import logsigmoid, softplus
 
 from sparsevae.choices import BITS, Choice, switch
+from sparsevae.derivatives import first_only
 from sparsevae.gradients import Estimator, ScaledSigmoid
 
 __all__ = [
@@ -58,7 +58,7 @@ class _GaussianLogProb(torch.autograd.Function):
         return torch.rsub(both, -weighed.shape[-1] * _HALF_LOG_2PI, alpha=0.5)
 
     @staticmethod
-    @once_differentiable
+    @first_only
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         weighed, variance = ctx.saved_tensors
         by_loc = grad.unsqueeze(-1) * weighed
@@ -295,7 +295,7 @@ class _SpikeSlabKL(torch.autograd.Function):
         return kl.masked_fill((torch.where(b > 0, off, on) > 0) & b.isinf(), torch.inf)
 
     @staticmethod
-    @once_differentiable
+    @first_only
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         on, off, slope, ratio, shift, square, b, scale_p = ctx.saved_tensors
         need, shapes = ctx.needs_input_grad, ctx.shapes

@@ -12,9 +12,9 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 from torch.distributions import Independent, Normal
 
+from sparsevae.derivatives import first_only
 from sparsevae.mixtures import Selected
 from sparsevae.model import Trace
 from sparsevae.objectives import Term, kl
@@ -113,7 +113,7 @@ class _KernelSum(torch.autograd.Function):
         return torch.stack([w.sum((-3, -2, -1)) for w in weights]).sum(0)
 
     @staticmethod
-    @once_differentiable
+    @first_only
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:
         by_a, by_b = ctx.saved_tensors
         return grad[..., None, None] * by_a, grad[..., None, None] * by_b

@@ -18,10 +18,10 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 from torch.distributions import Distribution, constraints
 from torch.nn.functional import linear, pad, softmax
 
+from sparsevae.derivatives import first_only
 from sparsevae.families import Likelihood
 from sparsevae.networks import Linear
 from sparsevae.text import EOS, PAD
@@ -140,7 +140,7 @@ class _TokenLogProb(torch.autograd.Function):
         return torch.cat(found)
 
     @staticmethod
-    @once_differentiable
+    @first_only
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         hidden, weight, bias, tokens, *kept = ctx.saved_tensors
         (V, H), dtype = weight.shape, ctx.dtype
