@@ -319,10 +319,12 @@ def with_head(name: str, own: nn.Module, n_in: int, n_out: int, weights: torch.G
         try:
             out = body(torch.zeros(2, n_in))
         except Exception as error:
-            raise ValueError(f"{name} cannot take a float tensor of shape (B, {n_in}): {error}") from error
-    if not isinstance(out, Tensor) or out.dim() != 2 or len(out) != 2:
-        shape = tuple(out.shape) if isinstance(out, Tensor) else type(out).__name__
-        raise ValueError(f"{name} must map (B, {n_in}) to (B, width); for B = 2 it gave {shape}.")
+            kinds = {w.dtype for w in own.parameters() if w.is_floating_point()} - {torch.float32}
+            hint = f" Its weights are {', '.join(map(str, kinds))}: pass {name}.float()." if kinds else ""
+            raise ValueError(f"{name} cannot take a float tensor of shape (B, {n_in}): {error}.{hint}") from error
+    if not isinstance(out, Tensor) or out.dim() != 2 or len(out) != 2 or out.dtype != torch.float32:
+        came = f"{tuple(out.shape)} in {out.dtype}" if isinstance(out, Tensor) else type(out).__name__
+        raise ValueError(f"{name} must map (B, {n_in}) to (B, width) in torch.float32; for B = 2 it gave {came}.")
     head = Linear(out.shape[1], n_out)
     initialise(head, weights)
     return nn.Sequential(body, head)

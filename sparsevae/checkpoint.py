@@ -17,7 +17,7 @@ from torch import Tensor
 
 from sparsevae import storage
 from sparsevae.advice import advise
-from sparsevae.storage import _decode, _encode
+from sparsevae.storage import decode, encode
 
 __all__ = ["RunFolder", "State"]
 
@@ -85,7 +85,7 @@ class RunFolder:
         text = self.history.read_text(errors="replace") if self.history.exists() else ""
         for line in text.splitlines():
             try:
-                row = _decode(json.loads(line))
+                row = decode(json.loads(line))
             except json.JSONDecodeError:  # a line cut short by a kill; it lies beyond the checkpoint
                 break
             if not isinstance(row, dict):
@@ -115,4 +115,4 @@ def _part(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
 
 
 def _lines(rows: list[dict[str, Any]]) -> bytes:
-    return "".join(json.dumps(_encode(row, "a report"), allow_nan=False) + "\n" for row in rows).encode()
+    return "".join(json.dumps(encode(row, "a report"), allow_nan=False) + "\n" for row in rows).encode()

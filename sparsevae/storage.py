@@ -48,7 +48,7 @@ try:
 except ImportError:  # Windows: two processes that save into one folder at once are not kept apart
     fcntl = None  # type: ignore[assignment]
 
-__all__ = ["FORMAT_VERSION", "StorageError", "check_folder", "load_folder", "load_state"]
+__all__ = ["FORMAT_VERSION", "StorageError", "check_folder", "decode", "encode", "load_folder", "load_state"]
 __all__ += ["save_folder", "save_state", "write_file"]
 
 FORMAT_VERSION = 1
@@ -135,7 +135,7 @@ def load_folder(path: PathLike, *, kind: str = "model") -> tuple[dict[str, Tenso
                 raise
     if _sha256(blob) != record["weights_sha256"]:
         raise _damaged(weights, f"SHA-256 {record['weights_sha256']}", f"{_sha256(blob)}, {len(blob)} bytes")
-    return _tensors(blob, record, weights), _decode(record["meta"])
+    return _tensors(blob, record, weights), decode(record["meta"])
 
 
 def check_folder(path: PathLike, *, kind: str = "model") -> None:
@@ -175,7 +175,7 @@ def load_state(path: PathLike) -> tuple[dict[str, Tensor], dict[str, Any]]:
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise StorageError(f"{source} is not a state saved by sparsevae, or its header is damaged") from error
     record = _verify(text, source, "state")
-    return _tensors(blob, record, source), _decode(record["meta"])
+    return _tensors(blob, record, source), decode(record["meta"])
 
 
 # The record: what the JSON says.
@@ -188,7 +188,7 @@ def _seal(kind: str, tensors: Mapping[str, Tensor], meta: Mapping[str, Any], **m
     except metadata.PackageNotFoundError:  # a source tree that is not installed
         versions["sparsevae"] = "unknown"
     record = {"format": "sparsevae", "format_version": FORMAT_VERSION, "kind": kind, "versions": versions}
-    record |= {"meta": _encode(dict(meta), "meta"), "tensors": _listing(tensors)} | more
+    record |= {"meta": encode(dict(meta), "meta"), "tensors": _listing(tensors)} | more
     return record | {"sha256": _sha256(_canonical(record).encode())}
 
 
@@ -235,7 +235,7 @@ def _sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def _encode(value: Any, where: str, depth: int = 0) -> Any:
+def encode(value: Any, where: str, depth: int = 0) -> Any:
     """Plain values to strict JSON. Only the exact types: a subclass would not come back as what it was."""
     kind = type(value)
     if depth > _MAX_DEPTH:
@@ -245,23 +245,24 @@ def _encode(value: Any, where: str, depth: int = 0) -> Any:
     if value is None or kind in (str, int, float, bool):
         return value
     if kind is list:
-        return [_encode(item, f"{where}[{i}]", depth + 1) for i, item in enumerate(value)]
+        return [encode(item, f"{where}[{i}]", depth + 1) for i, item in enumerate(value)]
     if kind is dict:
         if wrong := [key for key in value if type(key) is not str]:
             raise TypeError(f"{where}: expected str keys, got {wrong[0]!r}; convert it with str()")
         escaped = {key: "$" + key if key.startswith("$") else key for key in value}
-        return {escaped[key]: _encode(item, f"{where}.{key}", depth + 1) for key, item in value.items()}
+        return {escaped[key]: encode(item, f"{where}.{key}", depth + 1) for key, item in value.items()}
     came, advice = f"{kind.__module__}.{kind.__qualname__}", "list() for tuples, .item() for numpy scalars"
     raise TypeError(f"{where}: expected str, int, float, bool, None, list or dict, got {came}; use {advice}")
 
 
-def _decode(value: Any) -> Any:
+def decode(value: Any) -> Any:
+    """What `encode` was given, from its JSON."""
     if isinstance(value, list):
-        return [_decode(item) for item in value]
+        return [decode(item) for item in value]
     if isinstance(value, dict) and value.keys() == {"$float"}:
         return float(value["$float"])
     if isinstance(value, dict):
-        return {key.removeprefix("$"): _decode(item) for key, item in value.items()}
+        return {key.removeprefix("$"): decode(item) for key, item in value.items()}
     return value
 
 

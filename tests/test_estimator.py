@@ -21,7 +21,7 @@ import scipy.sparse as sp
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import nn
+from torch import Tensor, nn
 
 import sparsevae as sv
 from sparsevae import estimator, rows, scaling
@@ -730,14 +730,23 @@ def test_frozen_parameters_of_an_own_network_stay() -> None:
     assert not torch.equal(est.model_.encoder[0][1].weight, encoder[1].weight)
 
 
+class Widening(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x.double()
+
+
 @pytest.mark.parametrize(
     ("module", "message"),
     [
         (nn.Linear(7, 3), r"encoder cannot take a float tensor of shape \(B, 16\)"),
         (nn.Identity(), None),
-        (nn.Unflatten(1, (4, 4)), r"must map \(B, 16\) to \(B, width\); for B = 2 it gave \(2, 4, 4\)"),
+        (
+            nn.Unflatten(1, (4, 4)),
+            r"must map \(B, 16\) to \(B, width\) in .*; for B = 2 it gave \(2, 4, 4\)",
+        ),
         (nn.GRU(16, 3), r"it gave tuple"),
-        (nn.Linear(16, 3).double(), "cannot take a float tensor"),
+        (nn.Linear(16, 3).double(), r"cannot take a float tensor.*weights are torch.float64: pass encoder\.float\(\)"),
+        (Widening(), r"in torch.float32; for B = 2 it gave \(2, 16\) in torch.float64"),
     ],
 )
 def test_own_networks_that_do_not_fit_are_named_before_training(module: nn.Module, message: str | None) -> None:
