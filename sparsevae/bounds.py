@@ -12,6 +12,7 @@ error and its effective sample size.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -58,12 +59,13 @@ def bounds(
     seed: int = 0,
     noise: Noise | None = None,
     at_once: int = 8192,
+    watch: Callable[[Trace], None] | None = None,
 ) -> Bounds:
     """ELBO and importance bound of every row of x (B, D) from the same `n_samples` hard draws.
 
     Noise is a function of (seed, row, sample, unit) unless given, so a row's score does not depend on its
     neighbours. The encoder reads x once; draws are taken a few at a time, `at_once` rows, so that memory does not
-    grow with `n_samples`.
+    grow with `n_samples`. `watch` is shown the traces, of some draws of all rows each, (*members, draws * B).
     """
     keys = row_keys(x)
     chunk = max(1, min(n_samples, at_once // max(1, len(x))))
@@ -73,8 +75,10 @@ def bounds(
         for sample in torch.arange(1, n_samples + 1, device=x.device).split(chunk):
             repeated = (keys + sample[:, None] * SPREAD).flatten()
             draw = Draw(noise or PerRow(repeated, seed), hard=True)
-            weighed = _weighed(model.tell(x, raw, draw, copies=len(sample)))
-            lw, log_p = (v.double().unflatten(-1, (len(sample), len(x))) for v in weighed)
+            trace = model.tell(x, raw, draw, copies=len(sample))
+            lw, log_p = (v.double().unflatten(-1, (len(sample), len(x))) for v in _weighed(trace))
+            if watch is not None:
+                watch(trace)
             logs.append(lw.sum(-2))
             told.append(log_p.sum(-2))
             firsts.append(torch.logsumexp(lw, -2))

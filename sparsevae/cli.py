@@ -305,7 +305,10 @@ Data = Annotated[
 ]
 DataOptions = Annotated[
     list[str] | None,
-    typer.Option(metavar="NAME=VALUE", help="An option of the data set (`sparsevae data info D`); repeatable."),
+    typer.Option(
+        metavar="NAME=VALUE",
+        help="An option of the data set (`sparsevae data info D`), column=NAME of a table of texts; repeatable.",
+    ),
 ]
 _PART: dict[str, Any] = {"parser": _read_part, "metavar": "train|test"}
 _INT: dict[str, Any] = {"parser": _reader(int), "metavar": "INT"}
@@ -327,7 +330,7 @@ def _dataset(
     from sparsevae.texts import is_text_file
 
     text_file = is_text_file(data, column, expected=texts)
-    found = _texts(data, column) if text_file else load(data, **_chosen(data, options or ()))
+    found = _texts(data, column, options or ()) if text_file else load(data, **_chosen(data, options or ()))
     if data in names():
         found = dataclasses.replace(found, columns=None)  # always the same; those of files may differ
     if not found.X.shape[0]:
@@ -357,13 +360,18 @@ def _chosen(data: str, options: Iterable[str]) -> dict[str, Any]:
     return chosen
 
 
-def _texts(data: str, column: str | None) -> Dataset:
-    """The texts of a file."""
+def _texts(data: str, column: str | None, options: Iterable[str]) -> Dataset:
+    """The texts of a file, whose one option is the column of a table, where that is not the model's own."""
     import numpy as np
 
     from sparsevae.data import Dataset
     from sparsevae.texts import texts_of
 
+    for option in options:
+        name, _, value = option.partition("=")
+        if name != "column" or not value:
+            raise typer.BadParameter(f"a file of texts takes column=NAME, got {option!r}", param_hint="'--data-option'")
+        column = value
     return Dataset(data, X=np.array(texts_of(Path(data), column), dtype=object))
 
 

@@ -225,8 +225,11 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Learner):
     # -- scores -------------------------------------------------------------------------------------------------
 
     @_inference
-    def _bounds(self, X: Any, n_samples: int) -> Bounds:
-        """Bounds of rows that were read, in nats of X's own units where the likelihood is a density."""
+    def _bounds(self, X: Any, n_samples: int, watch: Callable[..., None] | None = None) -> Bounds:
+        """Bounds of rows that were read, in nats of X's own units where the likelihood is a density.
+
+        `watch(trace, size, n)` is shown the draws of every block of `size` rows, of which the first n count.
+        """
         check_number("n_samples", n_samples, "an integer above 0", lambda k: k > 0, whole=True)
         seed = mix(self._training().seed, 4)
         parts, (blocks, order) = [], self._grouped(X, int(n_samples))
@@ -236,7 +239,8 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Learner):
             if problem:
                 raise ValueError(f"{problem}; this model was fitted with likelihood={self.likelihood_!r}.")
             few = max(len(x), _NUMBERS // x.shape[-1])  # of very wide rows, a draw at a time
-            found = bounds(self.model_, x, int(n_samples), seed=seed, at_once=min(at_once, few))
+            shown = None if watch is None else functools.partial(watch, size=len(x), n=n)
+            found = bounds(self.model_, x, int(n_samples), seed=seed, at_once=min(at_once, few), watch=shown)
             parts.append([v[:n].cpu() for v in found])
         out = Bounds(*(_put_back(torch.cat(v), order) for v in zip(*parts, strict=True)))
         # Rows so far out that float32 overflows: minus infinity is a true bound too, NaN is nothing.
@@ -286,7 +290,8 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Learner):
     def evaluate(self, X: Any, *, caps: Sequence[int] = (), n_samples: int = 10) -> dict[str, Any]:
         """The numbers to judge a model by, on X: score (and what it is), sparsity, reconstruction, cost of caps.
 
-        `kl` is what the score pays for the code: of all latent variables, each also by name where there are several.
+        `kl` is what the score pays for the code: of all latent variables, each also by name where there are several;
+        in closed form where it has one, else by the score's draws.
         `n_samples` are the draws a row that the score is a mean over; on long texts most of the time goes there.
 
         Counts per row: `mode` (the code's non-zeros), `drawn` (of a hard draw) and `expected` (sum of p_on). Drawn

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +15,7 @@ from torch import Tensor
 
 from sparsevae.codes import code_sites, gated, means_of, on
 from sparsevae.draw import Draw, PerRow, mix, row_keys
-from sparsevae.model import Site
+from sparsevae.model import Site, Trace
 from sparsevae.objectives import kl
 from sparsevae.step import active
 from sparsevae.texts import Texts
@@ -32,7 +31,7 @@ def evaluate(est: SparseCoder, X: Any, caps: Sequence[int], n_samples: int) -> d
     model, n_rows, width = est.model_, X.shape[0], est._n_features_out
     seed, meaning = mix(est._training().seed, 5), est._meaning(X)
     mode = drawn = expected = 0.0
-    means, costs, nats, told = [], [], Counter[str](), list[dict[str, Tensor]]()
+    means, costs, nats, told = [], [], dict[str, float](), list[dict[str, Tensor]]()
     for x, n in est._grouped(X)[0]:
         raw = model.read(x)
         q, trace = model.law(raw), model.tell(x, raw, Draw(PerRow(row_keys(x), seed), hard=True))
@@ -40,14 +39,19 @@ def evaluate(est: SparseCoder, X: Any, caps: Sequence[int], n_samples: int) -> d
         mode += float((q.mode != 0)[:n].sum())
         drawn += sum(float(on(site)[:n].sum()) for site in sites)
         expected += float(q.p_on[:n].sum()) if hasattr(q, "p_on") else float(n * width)
-        nats.update({name: float(term[:n].double().sum()) / n_rows for name, term in kl(trace).items()})
         means.append(q.mean[:n])
         if _tells_hoyer(est, sites):
             codes = {"draws": torch.cat([s.value for s in sites], -1), **means_of([s.q for s in sites])}
             told.append({kind: code[:n].cpu() for kind, code in codes.items()})
         kept = [est._code(q, most) for most in (None, *caps)]
         costs.append(est.input_.costs(model, x, kept)[:, :n].sum(1).cpu().numpy())
-    found = est._bounds(X, n_samples)
+
+    def pay(trace: Trace, size: int, n: int) -> None:
+        for name, term in kl(trace).items():  # (draws * size,)
+            paid = float(term.double().unflatten(-1, (-1, size))[:, :n].sum()) / (n_samples * n_rows)
+            nats[name] = nats.get(name, 0.0) + paid
+
+    found = est._bounds(X, n_samples, pay)
     score, nll = found.elbo.numpy(), float(found.nll.mean())
     return {
         "rows": n_rows,

@@ -32,6 +32,7 @@ from sparsevae.metrics.arrays import labels, plain
 from sparsevae.packing import bits_per_row
 from sparsevae.parameters import check_caps, check_number
 from sparsevae.side_by_side import SideBySidePosterior
+from sparsevae.texts import Texts
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -272,6 +273,11 @@ def _check(est: Any, caps: Sequence[int] | None, value_bits: int, seed: int) -> 
     if isinstance(est, type) or not (hasattr(est, "transform") and hasattr(est, "inverse_transform")):
         came = f"the class {est.__name__}" if isinstance(est, type) else f"a {type(est).__name__}"
         raise TypeError(f"rate_distortion needs a fitted estimator with transform and inverse_transform; got {came}.")
+    if isinstance(getattr(est, "input_", None), Texts):
+        raise ValueError(
+            "rate_distortion measures errors of numbers, and this model was fitted on texts: evaluate(X, caps=...) "
+            "says how many nats of a text a cap costs."
+        )
     if not getattr(getattr(est, "scaling_", None), "reversible", True):
         raise ValueError(
             "this model forgets the length of a row (scale='unit-norm'), so it has no error in X's units. Normalise "

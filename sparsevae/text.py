@@ -139,7 +139,10 @@ def _text_column(names: list[str], column: str | None, is_text: Callable[[str], 
     found = [name for name in names if is_text(name)]
     if len(found) != 1:
         which = f"{len(found)} columns of text, {', '.join(map(str, found))}" if found else "no column of text"
-        raise ValueError(f"{where} has {which} (of {', '.join(map(str, names))}): name one with column=")
+        raise ValueError(
+            f"{where} has {which} (of {', '.join(map(str, names))}): name one with column= (before fit "
+            "Text(column=...), on the command line --data-option column=...), or pass its texts as a list"
+        )
     return found[0]
 
 
@@ -190,6 +193,8 @@ def _table_column(path: Path, column: str | None) -> list[Any]:
         kind = table.schema.field(name).type
         return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_dictionary(kind))
 
+    if twice := [name for name, count in Counter(table.column_names).items() if count > 1]:
+        raise ValueError(f"{path} has several columns of the name {twice[0]!r}: rename all but one")
     values: list[Any] = table[_text_column(table.column_names, column, is_text, str(path))].to_pylist()
     return values
 
@@ -210,6 +215,12 @@ def _words() -> Callable[[str], list[str]]:
     matches = Split(Regex(rf"{run}(?:['’]{run})*+|\X"), "removed", invert=True)
 
     def split(piece: str) -> list[str]:
+        if UNKNOWN in piece:  # from a text in which rare words have been replaced already
+            known, *others = _UNKNOWN_WORD.split(piece)
+            return low(known) + [word for part in others for word in (UNKNOWN, *low(part))]
+        return low(piece)
+
+    def low(piece: str) -> list[str]:
         # lower case can undo the composed form, so it is made twice: the result must not change when split again
         piece = unicodedata.normalize("NFC", unicodedata.normalize("NFC", piece).lower())
         return [word for part in _slices(piece) for word, _ in matches.pre_tokenize_str(part)]
@@ -238,6 +249,7 @@ def _slices(piece: str) -> list[str]:
     return [piece[start : start + LONGEST] for start in range(0, len(piece), LONGEST)]
 
 
+_UNKNOWN_WORD = re.compile(rf"(?<!\w){UNKNOWN}(?!\w)")
 _SPELT = {"ß": "ss", "æ": "ae", "Æ": "AE", "œ": "oe", "Œ": "OE", "ø": "o", "Ø": "O", "ł": "l", "Ł": "L", "đ": "d"}
 _SPELT |= {"Đ": "D", "ð": "d", "þ": "th", "ı": "i", "×": "x", "⁄": "/"}
 _LINK = re.compile(r"(?:https?://|ftp://|www\.).*", re.IGNORECASE)
@@ -367,7 +379,8 @@ class Vocabulary:
     tokenizer : {"words", "space", "paper"}
         - ``"words"``: lower case, composed form (NFC); runs of letters and digits with inner apostrophes are words,
           every other sign or emoji is a word of its own, and so is every letter of a script without spaces (Chinese,
-          Japanese, Thai, Lao, Khmer, Burmese). No text is unreadable; a word that is not known becomes ``_UNK``.
+          Japanese, Thai, Lao, Khmer, Burmese). No text is unreadable; a word that is not known becomes ``_UNK``, and
+          ``_UNK`` stays what it is.
         - ``"space"``: what stands between white space, unchanged: for text that is split already.
         - ``"paper"``: after HSVAE's preparation of DBpedia. Letters become ASCII (accents are taken off, other scripts
           vanish), links and quotes are dropped, then words are split by rules like spaCy's (signs at the ends; hyphens

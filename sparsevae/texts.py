@@ -27,7 +27,7 @@ from sparsevae.recurrent import Embedding, Projection, Writer, generate
 from sparsevae.rows import Ragged, Rows
 from sparsevae.settings import Training
 from sparsevae.text import FILES, TOKENIZERS, Vocabulary, choose_widths, is_table, read_texts
-from sparsevae.tokens import TokenData, ends, spoken
+from sparsevae.tokens import PAD, TokenData, ends, spoken
 
 if TYPE_CHECKING:
     from sparsevae.learner import Learner
@@ -53,7 +53,7 @@ class Text(BaseEstimator):
     size: Annotated[
         int | None,
         "Most words of the vocabulary: the most frequent ones, the unknown word among them; None: half as many as "
-        "texts, but 1,000 at least and 20,000 at most.",
+        "texts, but 1,000 at least and 20,000 at most, and 20,000 for tokenizer='paper'.",
     ] = None
     min_count: Annotated[int, "Words that are seen less often are unknown."] = 1
     max_length: Annotated[int, "Most words of a text; of a longer one the beginning is kept."] = 60
@@ -71,7 +71,8 @@ class Text(BaseEstimator):
         for name in ("min_count", "max_length", "embedding"):
             check_number(f"text.{name}", getattr(self, name), "an integer above 0", lambda n: n > 0, whole=True)
         if not isinstance(self.column, (str, type(None))):
-            raise TypeError(f"text.column must be the name of a column or None, got {self.column!r}.")
+            name = f"{self.column!r}; of a column without a name pass its texts, X[{self.column!r}]"
+            raise TypeError(f"text.column must be the name of a column, a str, or None, got {name}.")
         if not isinstance(self.vocabulary, (Vocabulary, type(None))):
             raise TypeError(f"text.vocabulary must be a Vocabulary or None, got {self.vocabulary!r}.")
 
@@ -98,7 +99,8 @@ def holds_texts(X: Any, column: str | None) -> bool:
     """Whether X is texts rather than numbers: a 1-d sequence with a str or bytes in it, or where they are to be had.
 
     A DataFrame, .csv or .parquet holds texts when `column` says where, a .txt always. A str that names no file is
-    taken for one text, a set or dict of texts for several, so that `read_texts` can say what to do.
+    taken for one text, a set or dict of texts and a list of lists of words for several, so that `read_texts` can say
+    what to do.
     """
     if isinstance(X, (str, os.PathLike)):
         ending = Path(X).suffix.lower()
@@ -114,7 +116,13 @@ def holds_texts(X: Any, column: str | None) -> bool:
         return len(X) > 0 and all(isinstance(item, (str, bytes)) for item in X.values())
     elif not isinstance(X, (list, tuple, set, frozenset, bytes)):
         return False
-    return isinstance(X, bytes) or any(isinstance(item, (str, bytes)) for item in X)
+    return isinstance(X, bytes) or any(isinstance(item, (str, bytes)) or _is_words(item) for item in X)
+
+
+def _is_words(item: Any) -> bool:
+    """Whether it is a text that was split into words."""
+    several = isinstance(item, (list, tuple)) or (isinstance(item, np.ndarray) and item.ndim == 1)
+    return several and len(item) > 0 and isinstance(item[0], (str, bytes))
 
 
 def is_text_file(path: str | os.PathLike[str], column: str | None, *, expected: bool = False) -> bool:
@@ -132,8 +140,8 @@ def texts_of(X: Any, column: str | None) -> list[str]:
 class Texts(Input):
     """Texts as rows of word numbers: words, EOS, padding. Learned: `vocabulary`.
 
-    Rows have max_length + 1 columns, rounded up to a multiple of 8, which no network sees but for the longest texts:
-    `lay_out` and `arrange` cut padding away. `text` is a copy of the settings.
+    Rows have as many columns as the longest has positions, rounded up to a multiple of 8; networks see still fewer of
+    most, since `lay_out` and `arrange` put texts of like lengths together. `text` is a copy of the settings.
     """
 
     law = "tokens"
@@ -150,7 +158,7 @@ class Texts(Input):
     def __init__(self, text: Text) -> None:
         self.text = Text(**text.get_params(deep=False))
         self.prepare, self.column = nn.Identity(), self.text.column
-        self.width = -(-(int(self.text.max_length) + 1) // _MULTIPLE) * _MULTIPLE
+        self.width = _rounded(int(self.text.max_length) + 1)
 
     def about(self) -> dict[str, int]:
         return {"words": len(self.vocabulary.words)}
@@ -162,7 +170,7 @@ class Texts(Input):
     # -- reading ------------------------------------------------------------------------------------------------
 
     def read(self, est: Learner, X: Any, *, reset: bool) -> Array:
-        """Word numbers, (n, width) int32."""
+        """Word numbers, (n, positions of the longest) int32."""
         if reset:
             _check_settings(est)
             for name in ("n_features_in_", "feature_names_in_"):  # of an earlier fit on numbers
@@ -174,18 +182,24 @@ class Texts(Input):
             raise ValueError(f"Found {len(texts)} texts, while a minimum of {least} is required by {name}.")
         if reset:
             own = {name: getattr(self.text, name) for name in ("tokenizer", "min_count")}
-            size = min(max(len(texts) // 2, _WORDS[0]), _WORDS[1]) if self.text.size is None else self.text.size
-            self.vocabulary = self.text.vocabulary or Vocabulary.fit(texts, size=size, **own)
+            self.vocabulary = self.text.vocabulary or Vocabulary.fit(texts, size=self._words(len(texts)), **own)
         found = self.vocabulary.encode(texts, max_length=int(self.text.max_length))
         if found.cut.any():
             advise(
                 f"{int(found.cut.sum()):,} of {len(texts):,} texts ({found.cut.mean():.2g}) have more than "
                 f"{self.text.max_length} words and were cut after them; Text(max_length=...) sets the limit."
             )
-        rows = np.zeros((len(texts), self.width), np.int32)
+        width = _rounded(int(found.lengths.max()))
+        rows = np.zeros((len(texts), width), np.int32)
         for part in np.array_split(np.arange(len(texts)), -(-len(texts) // 10_000)):
-            rows[part] = found.take(part, self.width)
+            rows[part] = found.take(part, width)
         return rows
+
+    def _words(self, n_texts: int) -> int:
+        """Most words of a vocabulary that is learned from so many texts."""
+        if self.text.size is not None:
+            return int(self.text.size)
+        return _WORDS[1] if self.text.tokenizer == "paper" else min(max(n_texts // 2, _WORDS[0]), _WORDS[1])
 
     def alone(self, x: Any) -> Any:
         return [x] if isinstance(x, (str, bytes)) else x
@@ -221,7 +235,7 @@ class Texts(Input):
         steps = np.array(_steps(self.width))
         group = np.searchsorted(steps, _lengths(X))
         places = [np.flatnonzero(group == k) for k in range(len(steps))]
-        parts = [X[at, :width] for at, width in zip(places, steps, strict=True) if len(at)]
+        parts = [_to_width(X[at], int(width)) for at, width in zip(places, steps, strict=True) if len(at)]
         return parts, np.concatenate(places).argsort()
 
     # -- codes to texts -----------------------------------------------------------------------------------------
@@ -296,6 +310,15 @@ def _lengths(X: Array) -> Array:
     """Positions up to EOS, EOS included, (n, W) -> (n,)."""
     lengths: Array = torch.cat([ends(rows) for rows in torch.from_numpy(X).split(10_000)]).numpy() + 1
     return lengths
+
+
+def _rounded(positions: int) -> int:
+    return -(-positions // _MULTIPLE) * _MULTIPLE
+
+
+def _to_width(X: Array, width: int) -> Array:
+    """Rows whose texts fit into `width`, cut or padded to it."""
+    return np.pad(X[:, :width], ((0, 0), (0, max(0, width - X.shape[1]))), constant_values=PAD)
 
 
 def _steps(most: int) -> tuple[int, ...]:

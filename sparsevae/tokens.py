@@ -5,7 +5,8 @@ h_t made from z and the words before position t,
 
 .. math:: \log p(x|z) = \sum_{t \le \text{EOS}} \log \mathrm{softmax}(W h_t + b)_{x_t}
 
-is a log-probability, and the probabilities of all sentences of any length sum to one.
+is a log-probability. Those of all sentences of any length sum to one, less what the softmax gives to PAD, which no
+sentence holds: little after training, and lost to the score, which stays a bound.
 
 (batch x time x vocabulary) logits would be the largest tensor of a sentence model by far: 2.5 GB for 512 sentences of
 61 positions and 20,000 words, and as much again for everything made of them. They are made a chunk of positions at a

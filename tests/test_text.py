@@ -54,6 +54,23 @@ def test_lists_generators_arrays_series_and_columns_give_the_same_texts():
         read_texts(table, column="txt")
 
 
+def test_a_word_that_was_unknown_before_is_unknown_still():
+    for text, words in (
+        ("The _UNK sings.", "the _UNK sings ."),
+        ("(_UNK),_UNK", "( _UNK ) , _UNK"),
+        ("_UNKs", "_unks"),
+    ):
+        assert " ".join(FREE.split([text])[0]) == words
+    vocabulary = Vocabulary.fit(["the _UNK sings", "_UNK _UNK"])
+    assert vocabulary.words == ("sings", "the", UNKNOWN)
+
+
+def test_a_column_that_is_there_twice_is_refused_by_name(tmp_path):
+    (tmp_path / "twice.csv").write_text("t,n,t\na,1,b\n")
+    with pytest.raises(ValueError, match=r"twice\.csv has several columns of the name 't': rename all but one"):
+        read_texts(tmp_path / "twice.csv", column="t")
+
+
 def test_columns_of_text_are_those_whose_first_value_that_is_there_is_a_text():
     pd = pytest.importorskip("pandas")
     columns = {

@@ -170,7 +170,18 @@ def test_numbers_stay_numbers(name: str) -> None:
 
 @pytest.mark.parametrize(
     "given",
-    ["X.txt", Path("a/b.TXT"), "one text. And more", "word", b"bytes", ["a", 3], [None, "a"], {"a", "b"}, {1: "a"}],
+    [
+        "X.txt",
+        Path("a/b.TXT"),
+        "one text. And more",
+        "word",
+        b"bytes",
+        ["a", 3],
+        [None, "a"],
+        {"a", "b"},
+        {1: "a"},
+        [["a"]],
+    ],
 )
 def test_texts_are_texts(given: Any) -> None:
     assert holds_texts(given, None)
@@ -268,7 +279,7 @@ def test_the_embedding_learns_from_reader_and_writer() -> None:
 @each
 def test_a_model_of_texts_keeps_the_conventions_of_every_model(kind: str, fitted: dict[str, Any]) -> None:
     est = copy.deepcopy(fitted[kind])
-    few = list(dict.fromkeys(X))[:6]
+    few = [*list(dict.fromkeys(X))[:5], "hen " * 20]  # as long as there may be
     x = torch.tensor(est._read(few, reset=False), dtype=torch.float32)
     check_model(est.model_.requires_grad_(), x)
 
@@ -371,7 +382,7 @@ def test_evaluation_says_what_is_left_of_a_text(kind: str, fitted: dict[str, Any
     assert found["perplexity"] == pytest.approx(np.exp(-scores.sum() / words.sum()))
     assert found["perplexity_reconstruction"] == pytest.approx(np.exp(found["nll"] * len(texts) / words.sum()))
     assert 1 < found["perplexity_reconstruction"] < found["perplexity"] < len(est.input_.vocabulary)
-    # the bound's two parts: of KL's Monte Carlo part one draw here, ten in the score
+    # the bound's two parts: of KL in closed form there is less noise than in the score
     assert found["score"] == pytest.approx(-found["nll"] - found["kl"], rel=0.05)
     x = torch.tensor(est._read(texts, reset=False), dtype=torch.float32)
     code = torch.tensor(dense(est.transform(texts)))
@@ -1033,7 +1044,45 @@ def test_a_table_of_texts_is_taken_for_numbers_until_its_column_is_named(
     assert cli.main(["encode", str(tmp_path / "model"), "--data", one, "--out", str(tmp_path / "c.npz")]) == 0
     assert np.array_equal(np.load(tmp_path / "c.npz")["codes"], wanted)
     assert cli.main(["encode", str(tmp_path / "model"), "--data", many, "--out", str(tmp_path / "c.npz")]) == 1
-    assert "has 2 columns of text, note, said" in capsys.readouterr().err
+    assert "has 2 columns of text, note, said" in (told := capsys.readouterr().err)
+    assert "--data-option column=..." in told
+    encode = ["encode", str(tmp_path / "model"), "--data", many, "--out", str(tmp_path / "d.npz"), "--data-option"]
+    assert cli.main([*encode, "column=said"]) == 0
+    assert np.array_equal(np.load(tmp_path / "d.npz")["codes"], wanted)
+    capsys.readouterr()
+    assert cli.main([*encode, "key=said"]) == 2
+    assert "takes column=NAME, got 'key=said'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "given", [[["the", "cow"], ["a"]], [["a", "cow"], ["a", "hen"]], pd.Series([["a"], ["b"]]), [np.array(["a"])] * 3]
+)
+def test_lists_of_words_are_told_how_to_become_texts(given: Any) -> None:
+    with pytest.raises(TypeError, match=r"^text 0 is a \w+, not a str: join its words, .*tokenizer='space'"):
+        make(sv.HSVAE).fit(given)
+
+
+def test_errors_in_numbers_are_not_asked_of_texts(fitted: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"fitted on texts: evaluate\(X, caps="):
+        sv.rate_distortion(fitted["VSC"], X)
+
+
+def test_the_papers_vocabulary_has_twenty_thousand_words_however_few_the_texts() -> None:
+    texts = [" ".join(f"w{10 * i + j}" for j in range(10)) for i in range(150)]
+    sizes = {
+        name: len(make(text={"tokenizer": name}).fit(texts).input_.vocabulary.words) for name in ("words", "paper")
+    }
+    assert sizes == {"words": 1000, "paper": 1501}
+
+
+def test_room_that_no_text_needs_is_not_taken_and_changes_nothing() -> None:
+    """Codes and scores are those of a model that is as wide as its texts, and of a text alone."""
+    narrow, wide = (make(sv.VSC, text={"max_length": n}).fit(X) for n in (20, 10**6))
+    assert wide._read(X, reset=False).shape[1] == narrow._read(X, reset=False).shape[1] == 24
+    assert (wide.transform(X) != narrow.transform(X)).nnz == 0
+    assert np.array_equal(wide.score_samples(X), narrow.score_samples(X))
+    some = [*X[:5], " ".join(["cow"] * 30)]
+    assert np.array_equal(wide.score_samples(some)[:5], wide.score_samples(X)[:5])
 
 
 @pytest.mark.parametrize("ending", [".txt", ".csv"])

@@ -65,7 +65,8 @@ def read_array(path: str | os.PathLike[str], *, key: str | None = None) -> Table
     """
     path = Path(path)
     if path.suffix.lower() not in READERS:
-        raise ValueError(f"{path}: " + unknown("file ending", path.suffix, READERS))
+        problem = unknown("file ending", path.suffix, READERS)
+        raise ValueError(f"{path}: {problem}; a .txt, one text a line, is for models of texts")
     if not path.is_file():
         raise FileNotFoundError(f"{path}: no such file (working directory: {Path.cwd()})")
     if not isinstance(key, str | None):
