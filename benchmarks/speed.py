@@ -237,9 +237,9 @@ def race(
     return times
 
 
-def run(device: torch.device, *, quick: bool, batches: list[int]) -> dict[str, Any]:
+def run(device: torch.device, *, quick: bool, batches: list[int], rounds: int = 5) -> dict[str, Any]:
     """The race, as a table with verdicts; returns all of it for the JSON file."""
-    rounds, warmup, steps = (1, 5, 20) if quick else (5, 50, 600)
+    rounds, warmup, steps = (1, 5, 20) if quick else (rounds, 50, 600)
     X, source = images(2_000 if quick else 60_000)
     result: dict[str, Any] = {"data": f"{source}, {X.shape[0]} x {X.shape[1]}", "rounds": rounds, "steps": steps}
     with threads() as count, precision("high"):  # what our loop sets
