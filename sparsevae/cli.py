@@ -307,7 +307,8 @@ DataOptions = Annotated[
     list[str] | None,
     typer.Option(
         metavar="NAME=VALUE",
-        help="An option of the data set (`sparsevae data info D`), column=NAME of a table of texts; repeatable.",
+        help="An option of the data set (`sparsevae data info D`); where a fitted model reads a table of texts, "
+        "column=NAME; repeatable.",
     ),
 ]
 _PART: dict[str, Any] = {"parser": _read_part, "metavar": "train|test"}
@@ -330,7 +331,10 @@ def _dataset(
     from sparsevae.texts import is_text_file
 
     text_file = is_text_file(data, column, expected=texts)
-    found = _texts(data, column, options or ()) if text_file else load(data, **_chosen(data, options or ()))
+    if text_file:
+        found = _texts(data, _column(data, options or (), fitted=texts) or column)
+    else:
+        found = load(data, **_chosen(data, options or ()))
     if data in names():
         found = dataclasses.replace(found, columns=None)  # always the same; those of files may differ
     if not found.X.shape[0]:
@@ -360,18 +364,30 @@ def _chosen(data: str, options: Iterable[str]) -> dict[str, Any]:
     return chosen
 
 
-def _texts(data: str, column: str | None, options: Iterable[str]) -> Dataset:
-    """The texts of a file, whose one option is the column of a table, where that is not the model's own."""
+def _column(data: str, options: Iterable[str], *, fitted: bool) -> str | None:
+    """The one option of texts: the column of a table, where that is not the fitted model's own."""
+    column = None
+    for option in options:
+        name, _, column = option.partition("=")
+        if Path(data).suffix.lower() == ".txt":
+            problem = "a .txt has none"
+        elif not fitted:
+            problem = "--text-column names the column of texts"
+        elif name != "column" or not column:
+            problem = "a table of texts takes column=NAME"
+        else:
+            continue
+        raise typer.BadParameter(f"{problem}, got {option!r}", param_hint="'--data-option'")
+    return column
+
+
+def _texts(data: str, column: str | None) -> Dataset:
+    """The texts of a file."""
     import numpy as np
 
     from sparsevae.data import Dataset
     from sparsevae.texts import texts_of
 
-    for option in options:
-        name, _, value = option.partition("=")
-        if name != "column" or not value:
-            raise typer.BadParameter(f"a file of texts takes column=NAME, got {option!r}", param_hint="'--data-option'")
-        column = value
     return Dataset(data, X=np.array(texts_of(Path(data), column), dtype=object))
 
 

@@ -23,7 +23,8 @@ def first_only(backward: F) -> F:
 
     @wraps(backward)
     def once(ctx: Any, *grads: Any) -> Any:
-        if torch.is_grad_enabled() and not torch.compiler.is_compiling():  # a compiler refuses second passes by itself
+        # Compiled code takes no second derivative either, and says so; its debugging backend "eager" alone does not.
+        if torch.is_grad_enabled() and not torch.compiler.is_compiling():
             raise NotImplementedError(
                 "sparsevae writes this derivative by hand and has the first one alone, but create_graph=True asks for "
                 "a second. Leave create_graph out, or compute the density or the KL from torch.distributions there."

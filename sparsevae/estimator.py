@@ -291,7 +291,9 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Learner):
         """The numbers to judge a model by, on X: score (and what it is), sparsity, reconstruction, cost of caps.
 
         `kl` is what the score pays for the code: of all latent variables, each also by name where there are several;
-        in closed form where it has one, else by the score's draws.
+        in closed form where it has one, else by the score's draws. Three pay something else in training, and that is
+        told: PseudoVSC for its choice of a pseudo-input (the score knows the mixture), SDLGM(kl="paper") for
+        features that are off, and VAE(noise=False) a penalty that is no KL.
         `n_samples` are the draws a row that the score is a mean over; on long texts most of the time goes there.
 
         Counts per row: `mode` (the code's non-zeros), `drawn` (of a hard draw) and `expected` (sum of p_on). Drawn

@@ -190,12 +190,13 @@ def _table_column(path: Path, column: str | None) -> list[Any]:
         raise ValueError(f"{path}: not a {path.suffix.lower()} file that can be read ({error})") from error
 
     def is_text(name: str) -> bool:
-        kind = table.schema.field(name).type
+        kind = table.schema.field(table.column_names.index(name)).type
         return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_dictionary(kind))
 
-    if twice := [name for name, count in Counter(table.column_names).items() if count > 1]:
-        raise ValueError(f"{path} has several columns of the name {twice[0]!r}: rename all but one")
-    values: list[Any] = table[_text_column(table.column_names, column, is_text, str(path))].to_pylist()
+    chosen = _text_column(table.column_names, column, is_text, str(path))
+    if table.column_names.count(chosen) > 1:
+        raise ValueError(f"{path} has several columns of the name {chosen!r}: rename all but one")
+    values: list[Any] = table[chosen].to_pylist()
     return values
 
 
@@ -215,14 +216,19 @@ def _words() -> Callable[[str], list[str]]:
     matches = Split(Regex(rf"{run}(?:['’]{run})*+|\X"), "removed", invert=True)
 
     def split(piece: str) -> list[str]:
-        if UNKNOWN in piece:  # from a text in which rare words have been replaced already
-            known, *others = _UNKNOWN_WORD.split(piece)
-            return low(known) + [word for part in others for word in (UNKNOWN, *low(part))]
-        return low(piece)
+        if UNKNOWN not in piece:
+            return low(piece)
+        return [  # rare words have been replaced already
+            word
+            for whole in cut(unicodedata.normalize("NFC", piece))
+            for word in ([whole] if whole == UNKNOWN else low(whole))
+        ]
 
     def low(piece: str) -> list[str]:
         # lower case can undo the composed form, so it is made twice: the result must not change when split again
-        piece = unicodedata.normalize("NFC", unicodedata.normalize("NFC", piece).lower())
+        return cut(unicodedata.normalize("NFC", unicodedata.normalize("NFC", piece).lower()))
+
+    def cut(piece: str) -> list[str]:
         return [word for part in _slices(piece) for word, _ in matches.pre_tokenize_str(part)]
 
     return split
@@ -249,7 +255,6 @@ def _slices(piece: str) -> list[str]:
     return [piece[start : start + LONGEST] for start in range(0, len(piece), LONGEST)]
 
 
-_UNKNOWN_WORD = re.compile(rf"(?<!\w){UNKNOWN}(?!\w)")
 _SPELT = {"ß": "ss", "æ": "ae", "Æ": "AE", "œ": "oe", "Œ": "OE", "ø": "o", "Ø": "O", "ł": "l", "Ł": "L", "đ": "d"}
 _SPELT |= {"Đ": "D", "ð": "d", "þ": "th", "ı": "i", "×": "x", "⁄": "/"}
 _LINK = re.compile(r"(?:https?://|ftp://|www\.).*", re.IGNORECASE)

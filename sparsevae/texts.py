@@ -120,9 +120,18 @@ def holds_texts(X: Any, column: str | None) -> bool:
 
 
 def _is_words(item: Any) -> bool:
-    """Whether it is a text that was split into words."""
-    several = isinstance(item, (list, tuple)) or (isinstance(item, np.ndarray) and item.ndim == 1)
-    return several and len(item) > 0 and isinstance(item[0], (str, bytes))
+    """Whether it is a text that was split into words, and not a row of a table with some words or numbers in quotes."""
+    if not (isinstance(item, (list, tuple)) or (isinstance(item, np.ndarray) and item.ndim == 1)) or not len(item):
+        return False
+    return all(isinstance(word, str) for word in item) and not all(map(_is_number, item))
+
+
+def _is_number(word: str) -> bool:
+    try:
+        float(word)
+    except ValueError:
+        return False
+    return True
 
 
 def is_text_file(path: str | os.PathLike[str], column: str | None, *, expected: bool = False) -> bool:
@@ -221,9 +230,11 @@ class Texts(Input):
     def together(self, device: torch.device, draws: int = 1) -> int:
         """Few on a CPU, where 32 rows take hardly less time a row than 640: a single text does not wait for many.
 
-        On a GPU many, since a step of 512 rows takes hardly more time than one of 32.
+        On a GPU many, since a step of 512 rows takes hardly more time than one of 32. One row, or a power of two from 4
+        on: matrix products of other numbers of rows may round a row by its place among them.
         """
-        return -(-_AT_ONCE["cpu" if device.type == "cpu" else "cuda"] // draws)
+        rows = -(-_AT_ONCE["cpu" if device.type == "cpu" else "cuda"] // draws)
+        return 1 if rows == 1 else max(4, 1 << (rows - 1).bit_length())
 
     def lay_out(self, X: Array, device: torch.device) -> Rows:
         lengths = _lengths(X)
@@ -235,7 +246,7 @@ class Texts(Input):
         steps = np.array(_steps(self.width))
         group = np.searchsorted(steps, _lengths(X))
         places = [np.flatnonzero(group == k) for k in range(len(steps))]
-        parts = [_to_width(X[at], int(width)) for at, width in zip(places, steps, strict=True) if len(at)]
+        parts = [_to_width(X[:, :width][at], int(width)) for at, width in zip(places, steps, strict=True) if len(at)]
         return parts, np.concatenate(places).argsort()
 
     # -- codes to texts -----------------------------------------------------------------------------------------
@@ -317,8 +328,8 @@ def _rounded(positions: int) -> int:
 
 
 def _to_width(X: Array, width: int) -> Array:
-    """Rows whose texts fit into `width`, cut or padded to it."""
-    return np.pad(X[:, :width], ((0, 0), (0, max(0, width - X.shape[1]))), constant_values=PAD)
+    """Rows of `width` or less, padded to it."""
+    return X if X.shape[1] == width else np.pad(X, ((0, 0), (0, width - X.shape[1])), constant_values=PAD)
 
 
 def _steps(most: int) -> tuple[int, ...]:

@@ -59,6 +59,7 @@ def test_a_word_that_was_unknown_before_is_unknown_still():
         ("The _UNK sings.", "the _UNK sings ."),
         ("(_UNK),_UNK", "( _UNK ) , _UNK"),
         ("_UNKs", "_unks"),
+        ("漢_UNK字 e_UNK", "漢 _UNK 字 e_unk"),
     ):
         assert " ".join(FREE.split([text])[0]) == words
     vocabulary = Vocabulary.fit(["the _UNK sings", "_UNK _UNK"])
@@ -66,6 +67,8 @@ def test_a_word_that_was_unknown_before_is_unknown_still():
 
 
 def test_a_column_that_is_there_twice_is_refused_by_name(tmp_path):
+    (tmp_path / "twice.csv").write_text("t,n,n\na,1,2\n")
+    assert read_texts(tmp_path / "twice.csv") == read_texts(tmp_path / "twice.csv", column="t") == ["a"]
     (tmp_path / "twice.csv").write_text("t,n,t\na,1,b\n")
     with pytest.raises(ValueError, match=r"twice\.csv has several columns of the name 't': rename all but one"):
         read_texts(tmp_path / "twice.csv", column="t")

@@ -8,6 +8,7 @@ import json
 import math
 import pickle
 import signal
+import tracemalloc
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -1050,8 +1051,12 @@ def test_a_table_of_texts_is_taken_for_numbers_until_its_column_is_named(
     assert cli.main([*encode, "column=said"]) == 0
     assert np.array_equal(np.load(tmp_path / "d.npz")["codes"], wanted)
     capsys.readouterr()
-    assert cli.main([*encode, "key=said"]) == 2
-    assert "takes column=NAME, got 'key=said'" in capsys.readouterr().err
+    plain = ["evaluate", str(tmp_path / "model"), "--data", str(tmp_path / "x.txt"), "--data-option"]
+    assert cli.main([*plain, "column=a"]) == 2
+    assert "a .txt has none, got 'column=a'" in capsys.readouterr().err
+    fit = ["fit", "VAE", "--data", many, "--out", str(tmp_path / "no"), "--text-column", "said", "--data-option"]
+    assert cli.main([*fit, "column=note"]) == 2
+    assert "--text-column names the column of texts, got 'column=note'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -1060,6 +1065,35 @@ def test_a_table_of_texts_is_taken_for_numbers_until_its_column_is_named(
 def test_lists_of_words_are_told_how_to_become_texts(given: Any) -> None:
     with pytest.raises(TypeError, match=r"^text 0 is a \w+, not a str: join its words, .*tokenizer='space'"):
         make(sv.HSVAE).fit(given)
+
+
+@pytest.mark.parametrize("rows", [[["red", 1.5], ["blue", 2.0]], [["1.0", "2e3"], ["3", "nan"]]])
+def test_rows_of_a_table_are_not_taken_for_lists_of_words(rows: Any) -> None:
+    assert not holds_texts(rows, None)
+
+
+def test_a_long_text_does_not_widen_the_groups_of_short_ones(fitted: dict[str, Any]) -> None:
+    rows = np.zeros((5000, 2000), np.int32)
+    rows[:, 0], rows[0, :1999], rows[0, 1999] = EOS, 2, EOS
+    wide = Texts(Text(max_length=1999))
+    tracemalloc.start()
+    try:
+        groups, _ = wide.arrange(rows)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert [group.shape for group in groups] == [(4999, 8), (1, 2000)]
+    assert peak < rows.nbytes / 10
+
+
+@pytest.mark.parametrize("sizes", [(3, 7, 30), (6, 6, 24)], ids=["odd", "even"])
+def test_a_text_has_one_score_alone_and_among_others_for_any_number_of_draws(sizes: tuple[int, int, int]) -> None:
+    units, embedding, states = sizes
+    est = make(sv.VSC, n_components=units, hidden=(states,), text={"embedding": embedding}).fit(X)
+    some = [*list(dict.fromkeys(X))[:12], "cow"]
+    for draws in (1, 2, 3, 5, 7, 10, 12, 13, 16, 20, 31, 33):
+        alone = [est.score_samples([text], n_samples=draws)[0] for text in some]
+        assert est.score_samples(some, n_samples=draws).tolist() == alone, draws
 
 
 def test_errors_in_numbers_are_not_asked_of_texts(fitted: dict[str, Any]) -> None:
