@@ -81,7 +81,8 @@ class Learner(Recipe):
         """One more pass over new data at the initial rate, all schedules at their ends; scaling stays as it is.
 
         So does a slope that is part of the law, once there are steps behind it: where the last run left it.
-        The first call on a new estimator settles scaling and likelihood, or the vocabulary, from its X.
+        The first call on a new estimator settles scaling and likelihood, or the vocabulary, from its X. The optimiser
+        goes on with the moments it has; a saved model, a third of the size, has none, so that they begin anew.
         """
         self.check()
         fresh = not hasattr(self, "model_")
