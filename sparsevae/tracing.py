@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from sparsevae.draw import Tape
+from sparsevae.unrolled import unrolled
 
 __all__ = ["OPTIONS", "Graph", "repeatable"]
 
@@ -131,7 +132,8 @@ class Graph:
                 with noise.lent(static[m:end], static[end:]):
                     own = {name: tensors[i] for name, i in places.items()}
                     loss, terms = functional_call(whole, own, (batch,), tie_weights=False)
-                gradients = torch.autograd.grad(loss, by, torch.ones_like(loss), allow_unused=True)
+                ones = torch.ones(loss.shape, dtype=loss.dtype, device=loss.device)  # a constant, unlike ones_like
+                gradients = torch.autograd.grad(loss, by, ones, allow_unused=True)
             return [terms, *_apart(gradients, by, inputs)]
 
         self.static = [*(t.detach() for t in known.values()), *noise.normals, *noise.uniforms]
@@ -140,11 +142,11 @@ class Graph:
 
             self.module = make_fx(step, tracing_mode="fake")(*self.static, x)
         _tidy(self.module)
-        self._call: Callable[..., list[Tensor | None]] = self.module.forward
+        self._call = unrolled(self.module.graph, self.static)
 
     def __call__(self, x: Tensor) -> tuple[Tensor, list[Tensor | None]]:
         with torch.no_grad():
-            terms, *gradients = self._call(*self.static, x)
+            terms, *gradients = self._call(x)
         assert terms is not None
         return terms, gradients
 
@@ -154,8 +156,9 @@ class Graph:
             from torch._inductor import compile as inductor
 
             # shapes are not looked at again in every step: the tensors are the same
-            self._call = inductor(self.module, [*self.static, x], OPTIONS | {"size_asserts": False})
-            self._call(*self.static, x)
+            compiled = inductor(self.module, [*self.static, x], OPTIONS | {"size_asserts": False})
+            compiled(*self.static, x)
+        self._call = lambda x: compiled(*self.static, x)
 
 
 def _tidy(module: torch.fx.GraphModule) -> None:
