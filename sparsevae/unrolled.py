@@ -88,6 +88,9 @@ def _beforehand(graph: Graph, static: dict[Node, Tensor]) -> dict[Node, Any]:
     made: dict[Node, Any] = dict(static)
     constant = set[Node]()
     for node in graph.nodes:
+        if node.op == "get_attr":  # a tensor that Python made of numbers
+            made[node] = operator.attrgetter(str(node.target))(graph.owning_module)
+            constant.add(node)
         if node.op != "call_function" or not _is_safe(node):
             continue
         if all(n in constant for n in node.all_input_nodes):

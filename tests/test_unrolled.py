@@ -38,6 +38,13 @@ def test_it_is_the_graph_and_follows_its_static_inputs() -> None:
         x = torch.randn(5, 3)
 
 
+def test_numbers_that_python_made_a_tensor_of_are_constants_too() -> None:
+    module, function = both(lambda w, x: [torch.tensor([1.0, 2.0]) * x + w], [torch.ones(2)], torch.rand(2))
+    assert any(node.op == "get_attr" for node in module.graph.nodes)
+    x = torch.rand(2)
+    assert torch.equal(function(x)[0], module(torch.ones(2), x)[0])
+
+
 def test_constants_and_views_of_static_inputs_are_made_once() -> None:
     static, x = [torch.randn(4, 3), torch.randn(4)], torch.randn(5, 3)
     module, _ = both(split_and_scale, static, x)
