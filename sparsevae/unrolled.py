@@ -18,6 +18,8 @@ from torch.fx.node import map_arg
 
 __all__ = ["unrolled"]
 
+_ROOM = 2**20  # bytes of a constant that is kept
+
 
 def unrolled(graph: Graph, static: Sequence[Tensor]) -> Callable[[Tensor], list[Tensor | None]]:
     """x -> the outputs of a graph whose inputs are `static`, tensors that are only ever written to in place, and x."""
@@ -64,12 +66,15 @@ class _Names:
         return self.called[arg]
 
 
+_VIEWS = {"aten::_unsafe_view", "aten::unsafe_split", "aten::unsafe_split_with_sizes"}  # their schemas do not say so
+
+
 def _looks(node: Node) -> bool:
     """Whether it only looks at a tensor, or at a list of them, in another way."""
     schema = getattr(node.target, "_schema", None)
-    return node.target is operator.getitem or (
-        schema is not None and not schema.is_mutable and any(r.alias_info is not None for r in schema.returns)
-    )
+    if schema is None:
+        return node.target is operator.getitem
+    return schema.name in _VIEWS or (not schema.is_mutable and any(r.alias_info is not None for r in schema.returns))
 
 
 def _is_safe(node: Node) -> bool:
@@ -93,7 +98,7 @@ def _beforehand(graph: Graph, static: dict[Node, Tensor]) -> dict[Node, Any]:
             constant.add(node)
         if node.op != "call_function" or not _is_safe(node):
             continue
-        if all(n in constant for n in node.all_input_nodes):
+        if all(n in constant for n in node.all_input_nodes) and (_looks(node) or _size(node) <= _ROOM):
             constant.add(node)
         elif not (_looks(node) and all(n in made for n in node.all_input_nodes)):
             continue
@@ -101,6 +106,12 @@ def _beforehand(graph: Graph, static: dict[Node, Tensor]) -> dict[Node, Any]:
             args, kwargs = (map_arg(part, made.__getitem__) for part in (node.args, node.kwargs))
             made[node] = node.target(*args, **kwargs)
     return made
+
+
+def _size(node: Node) -> int:
+    """Bytes of its result; of a list, which hardly anything but views gives, none."""
+    result = node.meta.get("val")
+    return result.numel() * result.element_size() if isinstance(result, Tensor) else 0
 
 
 def _last_uses(graph: Graph) -> dict[Node, list[Node]]:

@@ -54,17 +54,25 @@ def test_constants_and_views_of_static_inputs_are_made_once() -> None:
     assert not made & {"mm", "add", "mul", "cat", "clamp"}
 
 
-@pytest.mark.parametrize(
-    "f",
-    [
-        lambda w, x: [torch.zeros(3), x + w],  # got by the caller, who may write there
-        lambda w, x: [torch.zeros(3).add_(x), x + w],
-        lambda w, x: [torch.zeros(4)[1:].add_(x), x + w],
-        lambda w, x: [w.view(-1), w.exp() + x],
-        lambda w, x: [torch.ones(2, 3).unbind()[0], x],
-    ],
-    ids=["an output", "in place", "in place through a view", "a view as output", "an output through a list"],
-)
+def test_large_constants_are_not_kept() -> None:
+    module, _ = both(lambda w, x: [torch.ones(600, 600) * x, torch.ones(3) * x], [torch.ones(())], torch.rand(()))
+    (holder, _) = (node for node in module.graph.nodes if node.op == "placeholder")
+    assert {node.name for node in _beforehand(module.graph, {holder: torch.ones(())})} == {holder.name, "ones_1"}
+
+
+WRITTEN: dict[str, Callable[..., list[Any]]] = {
+    "an output": lambda w, x: [torch.zeros(3), x + w],  # got by the caller, who may write there
+    "an output through a list": lambda w, x: [torch.ones(2, 3).unbind()[0], x],
+    "an output through reshape": lambda w, x: [torch.ones(2, 1).expand(2, 3).reshape(6), x + w],
+    "an output through chunks": lambda w, x: [torch.unsafe_chunk(torch.ones(4), 2)[0], x + w],
+    "a view as output": lambda w, x: [w.view(-1), w.exp() + x],
+    "in place": lambda w, x: [torch.zeros(3).add_(x), x + w],
+    "in place through a view": lambda w, x: [torch.zeros(4)[1:].add_(x), x + w],
+    "in place through reshape": lambda w, x: [torch.ones(3).expand(2, 3).reshape(6).add_(1) + x.sum(), x + w],
+}
+
+
+@pytest.mark.parametrize("f", WRITTEN.values(), ids=WRITTEN)
 def test_what_someone_writes_to_is_made_anew(f: Callable[..., list[Any]]) -> None:
     w, x = torch.rand(3), torch.rand(3)
     module, function = both(f, [w], x)
