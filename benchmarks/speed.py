@@ -237,7 +237,7 @@ def race(
     return times
 
 
-def run(device: torch.device, *, quick: bool, batches: list[int], rounds: int = 5) -> dict[str, Any]:
+def run(device: torch.device, *, quick: bool, batches: list[int], rounds: int) -> dict[str, Any]:
     """The race, as a table with verdicts; returns all of it for the JSON file."""
     rounds, warmup, steps = (1, 5, 20) if quick else (rounds, 50, 600)
     X, source = images(2_000 if quick else 60_000)

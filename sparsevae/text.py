@@ -21,7 +21,8 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["EOS", "PAD", "UNKNOWN", "Sentences", "Vocabulary", "choose_widths", "read_texts", "text_columns"]
+__all__ = ["EOS", "PAD", "UNKNOWN", "Sentences", "Vocabulary", "choose_widths", "is_number", "read_texts"]
+__all__ += ["text_columns"]
 
 PAD, EOS = 0, 1  # fills a row up after its end; ends a sentence, and is what a writer hears before its first word
 UNKNOWN = "_UNK"
@@ -63,7 +64,7 @@ def read_texts(X: Any, *, column: str | None = None) -> list[str]:
     if isinstance(X, os.PathLike) or (isinstance(X, str) and X.lower().endswith(FILES) and "\n" not in X):
         X = _read_file(Path(X), column)
     elif is_table(X):
-        X = X[_text_column(list(X.columns), column, lambda name: _holds_text(X[name]), "the table")]
+        X = X.iloc[:, _text_column(list(X.columns), column, lambda j: _holds_text(X.iloc[:, j]), "the table")]
     elif column is not None:
         raise ValueError(f"column={column!r} names a column of a table or a file; X is a {type(X).__name__}")
     if isinstance(X, (str, bytes)):
@@ -125,23 +126,37 @@ def text_columns(table: Any) -> list[str]:
     return [str(name) for j, name in enumerate(table.columns) if _holds_text(table.iloc[:, j])]
 
 
+def is_number(word: str) -> bool:
+    """Whether a word, or the cell of a table, reads as a number."""
+    try:
+        float(word)
+    except ValueError:
+        return False
+    return True
+
+
 def is_table(X: Any) -> bool:
     """Whether X is a DataFrame, of whichever library."""
     return hasattr(X, "columns") and hasattr(X, "iloc")
 
 
-def _text_column(names: list[str], column: str | None, is_text: Callable[[str], bool], where: str) -> str:
-    """The column named, or the only one that holds text."""
+def _text_column(names: list[str], column: str | None, is_text: Callable[[int], bool], where: str) -> int:
+    """The place of the column named, or of the only one that holds text."""
+    every = ", ".join(map(str, names))
     if column is not None:
-        if column not in names:
-            raise ValueError(f"{where} has no column {column!r}: there are {', '.join(map(str, names))}")
-        return column
-    found = [name for name in names if is_text(name)]
+        found = [j for j, name in enumerate(names) if name == column]
+        if not found:
+            raise ValueError(f"{where} has no column {column!r}: there are {every}")
+        if len(found) > 1:
+            raise ValueError(f"{where} has several columns of the name {column!r}: rename all but one")
+        return found[0]
+    found = [j for j in range(len(names)) if is_text(j)]
     if len(found) != 1:
-        which = f"{len(found)} columns of text, {', '.join(map(str, found))}" if found else "no column of text"
+        those = ", ".join(str(names[j]) for j in found)
+        which = f"{len(found)} columns of text, {those}" if found else "no column of text"
         raise ValueError(
-            f"{where} has {which} (of {', '.join(map(str, names))}): name one with column= (before fit "
-            "Text(column=...), on the command line --data-option column=...), or pass its texts as a list"
+            f"{where} has {which} (of {every}): name one with column= (before fit Text(column=...), on the command "
+            "line --data-option column=...), or pass its texts as a list"
         )
     return found[0]
 
@@ -189,14 +204,11 @@ def _table_column(path: Path, column: str | None) -> list[Any]:
     except pa.ArrowInvalid as error:
         raise ValueError(f"{path}: not a {path.suffix.lower()} file that can be read ({error})") from error
 
-    def is_text(name: str) -> bool:
-        kind = table.schema.field(table.column_names.index(name)).type
+    def is_text(place: int) -> bool:
+        kind = table.schema.field(place).type
         return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_dictionary(kind))
 
-    chosen = _text_column(table.column_names, column, is_text, str(path))
-    if table.column_names.count(chosen) > 1:
-        raise ValueError(f"{path} has several columns of the name {chosen!r}: rename all but one")
-    values: list[Any] = table[chosen].to_pylist()
+    values: list[Any] = table.column(_text_column(table.column_names, column, is_text, str(path))).to_pylist()
     return values
 
 

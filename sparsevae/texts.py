@@ -26,7 +26,7 @@ from sparsevae.parameters import check_choice, check_number, parameters
 from sparsevae.recurrent import Embedding, Projection, Writer, generate
 from sparsevae.rows import Ragged, Rows
 from sparsevae.settings import Training
-from sparsevae.text import FILES, TOKENIZERS, Vocabulary, choose_widths, is_table, read_texts
+from sparsevae.text import FILES, TOKENIZERS, Vocabulary, choose_widths, is_number, is_table, read_texts
 from sparsevae.tokens import PAD, TokenData, ends, spoken
 
 if TYPE_CHECKING:
@@ -123,15 +123,7 @@ def _is_words(item: Any) -> bool:
     """Whether it is a text that was split into words, and not a row of a table with some words or numbers in quotes."""
     if not (isinstance(item, (list, tuple)) or (isinstance(item, np.ndarray) and item.ndim == 1)) or not len(item):
         return False
-    return all(isinstance(word, str) for word in item) and not all(map(_is_number, item))
-
-
-def _is_number(word: str) -> bool:
-    try:
-        float(word)
-    except ValueError:
-        return False
-    return True
+    return all(isinstance(word, str) for word in item) and not all(map(is_number, item))
 
 
 def is_text_file(path: str | os.PathLike[str], column: str | None, *, expected: bool = False) -> bool:

@@ -69,6 +69,11 @@ def test_a_word_that_was_unknown_before_is_unknown_still():
 def test_a_column_that_is_there_twice_is_refused_by_name(tmp_path):
     (tmp_path / "twice.csv").write_text("t,n,n\na,1,2\n")
     assert read_texts(tmp_path / "twice.csv") == read_texts(tmp_path / "twice.csv", column="t") == ["a"]
+    pd = pytest.importorskip("pandas")
+    table = pd.DataFrame([["a", 1, 2]], columns=["t", "n", "n"])
+    assert read_texts(table) == read_texts(table, column="t") == ["a"]
+    with pytest.raises(ValueError, match="the table has several columns of the name 'n'"):
+        read_texts(table, column="n")
     (tmp_path / "twice.csv").write_text("t,n,t\na,1,b\n")
     with pytest.raises(ValueError, match=r"twice\.csv has several columns of the name 't': rename all but one"):
         read_texts(tmp_path / "twice.csv", column="t")

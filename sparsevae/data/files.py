@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ..advice import advise
-from ..text import NAMED
+from ..text import NAMED, is_number
 from .dataset import Rows
 from .suggest import unknown
 
@@ -145,15 +145,7 @@ def _has_header(path: Path) -> bool:
             raise ValueError(f"{path}: not a text file in UTF-8 ({error})") from error
     filled = [cell.strip() for cell in first if cell.strip()]
     counts = len(filled) >= 3 and filled == [str(i) for i in range(len(filled))]
-    return counts or not all(map(_is_number, filled))
-
-
-def _is_number(cell: str) -> bool:
-    try:
-        float(cell)
-    except ValueError:
-        return False
-    return True
+    return counts or not all(map(is_number, filled))
 
 
 def _parquet(path: Path, key: str | None) -> tuple[np.ndarray, tuple[str, ...]]:
