@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 import torch
 from torch import Tensor, nn
+
+from sparsevae.lanes import LANES, together
 
 __all__ = ["OPTIMISERS", "Adam", "Momentum", "Optimiser"]
 
 _SLICE = 16_384  # values that one block of GPU threads updates
 _WHOLE = 2**22  # weights of so many values are 64 blocks or more without being cut
+_PIECES = 30  # of weights that the kernel takes at once
 
 
 class Optimiser:
@@ -45,7 +49,8 @@ class Adam(Optimiser):
     The same numbers as `torch.optim.Adam(fused=True)`, at a fraction of its cost a step: there is one count of steps
     for all weights, nothing is regrouped, and on a GPU the kernel gets slices of the weights. It starts one block of
     threads for each 65,536 values it is handed in one piece, so a model of a million weights would occupy 20 of some
-    130 processors. It takes some 30 pieces at once, so large weights stay whole.
+    130 processors. It takes some 30 pieces at once, so large weights stay whole; in a captured graph the calls run side
+    by side.
     """
 
     def __init__(self, parameters: Sequence[nn.Parameter], rate: Tensor) -> None:
@@ -53,6 +58,7 @@ class Adam(Optimiser):
         self.first = [torch.zeros_like(p) for p in self.parameters]
         self.second = [torch.zeros_like(m) for m in self.first]
         self.count = torch.zeros((), device=rate.device)
+        self.side: list[torch.cuda.Stream] = []
 
     @torch.no_grad()
     def step(self) -> None:
@@ -67,6 +73,16 @@ class Adam(Optimiser):
                 for parts, whole in zip((weights, gradients, first, second), four, strict=True):
                     parts.extend(whole.reshape(-1).split(_SLICE) if cut else (whole,))
         self.count.add_(1)
+        pieces = list(zip(weights, gradients, first, second, strict=True))
+        if not (self.rate.is_cuda and torch.cuda.is_current_stream_capturing()):
+            return self._update(pieces)
+        self.side = self.side or [torch.cuda.Stream(self.rate.device) for _ in range(LANES - 1)]
+        calls = (partial(self._update, pieces[i : i + _PIECES]) for i in range(0, len(pieces), _PIECES))
+        together(calls, self.side, self.rate.device)
+
+    def _update(self, pieces: Sequence[tuple[Tensor, ...]]) -> None:
+        """One call, of a kernel for every `_PIECES` of them."""
+        weights, gradients, first, second = (list(part) for part in zip(*pieces, strict=True))
         torch._fused_adam_(
             weights,
             gradients,

@@ -48,7 +48,7 @@ __all__ = [
 
 ACTIVE_VARIANCE = 0.01  # a unit is active when the mean of q(z|x) varies by more than this over the rows
 FEW, RUIN = 128, 10.0  # a model is ruined when it tells these many rows so many times worse than before training
-LONG = 3_000  # steps, from which on a CPU run is traced: that takes .1 to .3 seconds, and the first time 1 more
+LONG = 3_000  # steps, from which on a run is traced: that takes .1 to .3 seconds, and the first time 1 more
 BLOCK = 512  # rows per pass outside the training step, always: matrix products round differently for other shapes
 
 
@@ -381,19 +381,26 @@ class Run:
         return not problem
 
     def _traceable(self) -> bool:
-        return self.rows.device.type == "cpu" and repeatable(self._parts, self.objective.terms)
+        return repeatable(self._parts, self.objective.terms)
 
     def _trace(self, *, compiled: bool = False) -> None:
-        graphs = [Graph(self._loss, self._parts, self.parameters, self.tape, feed.read()) for feed in self.feeds]
+        def loss(x: Tensor) -> tuple[Tensor, Tensor]:
+            with self._precision():
+                return self._loss(x)
+
+        graphs = [Graph(loss, self._parts, self.parameters, self.tape, feed.read()) for feed in self.feeds]
         ready = list(zip(self.feeds, graphs, strict=True))
-        for feed, graph in ready if compiled else ():
-            graph.compile(feed.read())
+        for feed, graph in ready:
+            if compiled:
+                graph.compile(feed.read())
+            elif self.rows.device.type == "cuda":
+                graph.spread()
         for feed, graph in ready:
             feed.differentiate = partial(self._repeat, feed, graph)
 
     def _compile(self) -> None:
         """Both passes in one piece where they can be traced, else the forward pass with a backward pass beside it."""
-        if self._traceable():
+        if self.rows.device.type == "cpu" and self._traceable():
             with suppress(Exception):  # if torch.compile cannot do it either, its error will be told
                 self._trace(compiled=True)
                 return

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.fx import Graph, Node
 from torch.fx.node import map_arg
 
-__all__ = ["unrolled"]
+__all__ = ["looks", "unrolled"]
 
 _ROOM = 2**20  # bytes of a constant that is kept
 
@@ -69,7 +69,7 @@ class _Names:
 _VIEWS = {"aten::_unsafe_view", "aten::unsafe_split", "aten::unsafe_split_with_sizes"}  # their schemas do not say so
 
 
-def _looks(node: Node) -> bool:
+def looks(node: Node) -> bool:
     """Whether it only looks at a tensor, or at a list of them, in another way."""
     schema = getattr(node.target, "_schema", None)
     if schema is None:
@@ -85,7 +85,7 @@ def _is_safe(node: Node) -> bool:
         schema = getattr(other.target, "_schema", None)
         if other.op == "output" or (schema is not None and schema.is_mutable):
             return False
-    return all(_is_safe(user) for user in node.users if _looks(user))
+    return all(_is_safe(user) for user in node.users if looks(user))
 
 
 def _beforehand(graph: Graph, static: dict[Node, Tensor]) -> dict[Node, Any]:
@@ -98,9 +98,9 @@ def _beforehand(graph: Graph, static: dict[Node, Tensor]) -> dict[Node, Any]:
             constant.add(node)
         if node.op != "call_function" or not _is_safe(node):
             continue
-        if all(n in constant for n in node.all_input_nodes) and (_looks(node) or _size(node) <= _ROOM):
+        if all(n in constant for n in node.all_input_nodes) and (looks(node) or _size(node) <= _ROOM):
             constant.add(node)
-        elif not (_looks(node) and all(n in made for n in node.all_input_nodes)):
+        elif not (looks(node) and all(n in made for n in node.all_input_nodes)):
             continue
         with torch.no_grad():
             args, kwargs = (map_arg(part, made.__getitem__) for part in (node.args, node.kwargs))

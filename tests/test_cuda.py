@@ -8,6 +8,7 @@ import test_feeds as feeds
 import torch
 
 import sparsevae as sv
+from sparsevae import step
 from sparsevae.gradients import ESTIMATORS
 from sparsevae.models import REGISTRY
 from sparsevae.rows import Ragged
@@ -31,10 +32,11 @@ def weights(est: sv.SparseCoder) -> dict[str, torch.Tensor]:
 
 
 def take(patch: pytest.MonkeyPatch, way: str) -> None:
-    """Have steps taken eagerly, or by what was captured, whatever stands in the way of that."""
+    """Have steps taken eagerly, or by what was captured, whatever stands in the way of that; in lanes if so asked."""
     if way == "eager":
         patch.setattr(Run, "accelerate", lambda self, say: None)
     else:
+        patch.setattr(step, "LONG", 1 if way == "lanes" else 10**9)
         patch.setattr(Run, "_attempt", lambda self, what, action, say: (s := self.state(), action(), self.load(s)))
 
 
@@ -48,15 +50,16 @@ def trained(
     """A short run, taken eagerly or as a captured graph (with the step compiled first)."""
     with monkeypatch.context() as patch:
         take(patch, way)
-        run = {"steps": 120, "batch_size": 100, "verbose": 0, "device": "cuda", "compile": way == "compiled"}
-        training = sv.Training(**run | settings)
+        run = {"steps": 120, "batch_size": 100, "verbose": 0, "device": "cuda"}
+        training = sv.Training(**run | {"compile": {"lanes": None}.get(way, way == "compiled")} | settings)
         side = 28 if own else 14  # the published stacks take 28 x 28 pixels
         return model(40, hidden=(128,), training=training, **(own or {})).fit(images(d=side**2))
 
 
+@pytest.mark.parametrize("way", ["captured", "lanes"])
 @pytest.mark.parametrize("settings", [{}, {"n_samples": 3, "clip_norm": 1.0, "binarise": True, "kl_warmup": 50}])
-def test_a_captured_step_equals_an_eager_one_fed_the_same_noise(monkeypatch, settings):
-    eager, captured = (weights(trained(monkeypatch, way, **settings)) for way in ("eager", "captured"))
+def test_a_captured_step_equals_an_eager_one_fed_the_same_noise(monkeypatch, settings, way):
+    eager, captured = (weights(trained(monkeypatch, how, **settings)) for how in ("eager", way))
     for name, value in eager.items():
         torch.testing.assert_close(captured[name], value, rtol=0, atol=1e-6, msg=name)
 
@@ -67,31 +70,35 @@ def test_a_compiled_and_captured_step_stays_close_to_an_eager_one(monkeypatch):
         np.testing.assert_allclose(compiled.history_.column(term), eager.history_.column(term), rtol=2e-3)
 
 
-def test_captured_runs_repeat_bit_for_bit(monkeypatch):
-    one, two = (weights(trained(monkeypatch, "captured")) for _ in range(2))
+@pytest.mark.parametrize("way", ["captured", "lanes"])
+def test_captured_runs_repeat_bit_for_bit(monkeypatch, way):
+    one, two = (weights(trained(monkeypatch, way)) for _ in range(2))
     assert all(torch.equal(one[k], two[k]) for k in one)
 
 
 @pytest.mark.parametrize("model", REGISTRY.values(), ids=REGISTRY)
-def test_every_model_is_captured_and_equals_its_eager_run(monkeypatch, model):
-    eager, captured = (weights(trained(monkeypatch, way, model)) for way in ("eager", "captured"))
+@pytest.mark.parametrize("way", ["captured", "lanes"])
+def test_every_model_is_captured_and_equals_its_eager_run(monkeypatch, model, way):
+    eager, captured = (weights(trained(monkeypatch, how, model)) for how in ("eager", way))
     for name, value in eager.items():
         torch.testing.assert_close(captured[name], value, rtol=0, atol=1e-5, msg=name)
 
 
+@pytest.mark.parametrize("way", ["captured", "lanes"])
 @pytest.mark.parametrize("gradient", ESTIMATORS)
-def test_every_gradient_through_discrete_draws_is_captured_and_equals_its_eager_run(monkeypatch, gradient):
+def test_every_gradient_through_discrete_draws_is_captured_and_equals_its_eager_run(monkeypatch, gradient, way):
     """The hooks of the normalised ones and the slopes that grow are part of the graph."""
     own = {"gradient": gradient}
-    eager, captured = (weights(trained(monkeypatch, way, sv.DiscreteVAE, own)) for way in ("eager", "captured"))
+    eager, captured = (weights(trained(monkeypatch, how, sv.DiscreteVAE, own)) for how in ("eager", way))
     for name, value in eager.items():
         torch.testing.assert_close(captured[name], value, rtol=0, atol=1e-5, msg=name)
 
 
+@pytest.mark.parametrize("way", ["captured", "lanes"])
 @pytest.mark.parametrize("network", ["conv", "asperti"])
-def test_convolutions_are_captured_repeat_and_score_alike_in_any_order(monkeypatch, network):
+def test_convolutions_are_captured_repeat_and_score_alike_in_any_order(monkeypatch, network, way):
     own, X = {"network": network}, images(600, 784)
-    eager, one, two = (trained(monkeypatch, way, own=own) for way in ("eager", "captured", "captured"))
+    eager, one, two = (trained(monkeypatch, how, own=own) for how in ("eager", way, way))
     for name, value in weights(eager).items():
         torch.testing.assert_close(weights(one)[name], value, rtol=0, atol=1e-5, msg=name)
         assert torch.equal(weights(one)[name], weights(two)[name]), name
