@@ -10,7 +10,6 @@ same, and so is every bit.
 from __future__ import annotations
 
 import heapq
-import operator
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -19,9 +18,9 @@ from torch import Tensor
 from torch.fx import Graph, GraphModule, Node
 from torch.fx.node import map_arg
 
-from sparsevae.unrolled import looks
+from sparsevae.unrolled import constant, looks, written_by
 
-__all__ = ["LANES", "ROOM", "InLanes", "Placed", "arrange", "room", "together"]
+__all__ = ["LANES", "ROOM", "InLanes", "Placed", "arrange", "constants", "room", "together"]
 
 LANES = 4
 ROOM = 2**30  # bytes of results that may all be kept until the step is over
@@ -35,15 +34,6 @@ class Placed(NamedTuple):
     node: Node
     lane: int
     waits: tuple[Node, ...]
-
-
-def _schema(node: Node) -> Any:
-    return getattr(node.target, "_schema", None)
-
-
-def _writes(node: Node) -> bool:
-    """Whether it changes a tensor in place."""
-    return (schema := _schema(node)) is not None and schema.is_mutable
 
 
 def _takes(node: Node) -> float:
@@ -61,12 +51,12 @@ def _needs(nodes: Sequence[Node]) -> dict[Node, list[Node]]:
     known, needs, before = set(nodes), dict[Node, list[Node]](), list[Node]()
     last: Node | None = None
     for node in nodes:
-        wanted = dict.fromkeys(before if _writes(node) else (n for n in node.all_input_nodes if n in known))
+        wanted = dict.fromkeys(before if written_by(node) else (n for n in node.all_input_nodes if n in known))
         if last is not None:
             wanted[last] = None
         needs[node] = list(wanted)
         before.append(node)
-        last = node if _writes(node) else last
+        last = node if written_by(node) else last
     return needs
 
 
@@ -161,9 +151,7 @@ class InLanes:
         self.inputs = [node for node in module.graph.nodes if node.op == "placeholder"]
         (self.output,) = (node.args[0] for node in module.graph.nodes if node.op == "output")
         self.told = {node for placed in self.order for node in placed.waits}
-        self.constants = {
-            node: operator.attrgetter(str(node.target))(module) for node in module.graph.nodes if node.op == "get_attr"
-        }
+        self.constants = constants(module.graph)
 
     def __call__(self, *inputs: Tensor) -> Any:
         found: dict[Node, Any] = {**self.constants, **dict(zip(self.inputs, inputs, strict=True))}
@@ -178,6 +166,11 @@ class InLanes:
         for stream in self.side:
             lanes[0].wait_stream(stream)
         return map_arg(self.output, found.__getitem__)
+
+
+def constants(graph: Graph) -> dict[Node, Any]:
+    """The tensors of the graph's own module, by node."""
+    return {node: constant(node) for node in graph.nodes if node.op == "get_attr"}
 
 
 def _take(node: Node, found: dict[Node, Any]) -> Any:

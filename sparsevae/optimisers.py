@@ -10,19 +10,23 @@ from torch import Tensor, nn
 
 from sparsevae.lanes import LANES, together
 
-__all__ = ["OPTIMISERS", "Adam", "Momentum", "Optimiser"]
+__all__ = ["OPTIMISERS", "Adam", "Gradients", "Momentum", "Optimiser"]
 
 _SLICE = 16_384  # values that one block of GPU threads updates
 _WHOLE = 2**22  # weights of so many values are 64 blocks or more without being cut
 _PIECES = 30  # of weights that the kernel takes at once
 
 
+Gradients = Sequence[Tensor | None]
+"""One for each weight; None where nothing depends on it."""
+
+
 class Optimiser:
-    """Steps of weights that have gradients, at a rate that is a tensor on their device.
+    """Steps of weights along their gradients, at a rate that is a tensor on their device.
 
     Parameters
     ----------
-    parameters : weights, each with its `.grad` at every `step` (one without a gradient is left alone).
+    parameters : the weights.
     rate : Tensor ()
         The learning rate, on the weights' device; write into it to change it.
     """
@@ -30,7 +34,8 @@ class Optimiser:
     def __init__(self, parameters: Sequence[nn.Parameter], rate: Tensor) -> None:
         self.parameters, self.rate = list(parameters), rate
 
-    def step(self) -> None:
+    def step(self, gradients: Gradients) -> None:
+        """One step, from one gradient for each weight; a weight whose gradient is None is left alone."""
         raise NotImplementedError
 
     def state(self) -> Iterator[tuple[str, Tensor]]:
@@ -61,20 +66,14 @@ class Adam(Optimiser):
         self.side: list[torch.cuda.Stream] = []
 
     @torch.no_grad()
-    def step(self) -> None:
-        weights: list[Tensor] = []
-        gradients: list[Tensor] = []
-        first: list[Tensor] = []
-        second: list[Tensor] = []
-        for p, m, v in zip(self.parameters, self.first, self.second, strict=True):
-            if p.grad is not None:
-                four = (p, p.grad, m, v)
-                cut = p.is_cuda and p.numel() < _WHOLE and all(t.is_contiguous() for t in four)
-                for parts, whole in zip((weights, gradients, first, second), four, strict=True):
-                    parts.extend(whole.reshape(-1).split(_SLICE) if cut else (whole,))
+    def step(self, gradients: Gradients) -> None:
+        fours = zip(self.parameters, gradients, self.first, self.second, strict=True)
+        moving = [(p, g, m, v) for p, g, m, v in fours if g is not None]
         self.count.add_(1)
-        pieces = list(zip(weights, gradients, first, second, strict=True))
-        if not (self.rate.is_cuda and torch.cuda.is_current_stream_capturing()):
+        if not self.rate.is_cuda:
+            return self._update(moving)
+        pieces = [piece for four in moving for piece in _slices(four)]
+        if not torch.cuda.is_current_stream_capturing():
             return self._update(pieces)
         self.side = self.side or [torch.cuda.Stream(self.rate.device) for _ in range(LANES - 1)]
         calls = (partial(self._update, pieces[i : i + _PIECES]) for i in range(0, len(pieces), _PIECES))
@@ -82,7 +81,7 @@ class Adam(Optimiser):
 
     def _update(self, pieces: Sequence[tuple[Tensor, ...]]) -> None:
         """One call, of a kernel for every `_PIECES` of them."""
-        weights, gradients, first, second = (list(part) for part in zip(*pieces, strict=True))
+        weights, gradients, first, second = zip(*pieces, strict=True)
         torch._fused_adam_(
             weights,
             gradients,
@@ -106,6 +105,12 @@ class Adam(Optimiser):
             yield f"adam.{i}.second", v
 
 
+def _slices(four: Sequence[Tensor]) -> Iterator[tuple[Tensor, ...]]:
+    """A weight, its gradient and moments in pieces of `_SLICE` values, where they lie in memory alike."""
+    cut = four[0].numel() < _WHOLE and all(t.is_contiguous() for t in four)
+    return zip(*(t.reshape(-1).split(_SLICE) if cut else (t,) for t in four), strict=True)
+
+
 class Momentum(Optimiser):
     """v <- .9 v + g; w <- w - rate v: stochastic gradient descent as Jang et al. train."""
 
@@ -114,11 +119,12 @@ class Momentum(Optimiser):
         self.velocity = [torch.zeros_like(p) for p in self.parameters]
 
     @torch.no_grad()
-    def step(self) -> None:
-        moving = [(p, p.grad, v) for p, v in zip(self.parameters, self.velocity, strict=True) if p.grad is not None]
-        weights, gradients, velocity = (list(part) for part in zip(*moving, strict=True))
+    def step(self, gradients: Gradients) -> None:
+        threes = zip(self.parameters, gradients, self.velocity, strict=True)
+        moving = [(p, g, v) for p, g, v in threes if g is not None]
+        weights, along, velocity = (list(part) for part in zip(*moving, strict=True))
         torch._foreach_mul_(velocity, 0.9)
-        torch._foreach_add_(velocity, gradients)
+        torch._foreach_add_(velocity, along)
         torch._foreach_sub_(weights, torch._foreach_mul(velocity, self.rate))
 
     def state(self) -> Iterator[tuple[str, Tensor]]:

@@ -56,7 +56,7 @@ class Affine(Scaling):
         return -float(self.scale.double().log().sum())
 
     def forward(self, x: Tensor) -> Tensor:
-        return (x - self.shift).div_(self.scale)  # in place: one large buffer less
+        return (x - self.shift) / self.scale
 
     def inverse(self, u: Tensor) -> Tensor:
         return u * self.scale + self.shift

@@ -26,7 +26,7 @@ from sparsevae.draw import Draw, PerRow, Tape, mix, row_keys
 from sparsevae.gradients import points
 from sparsevae.model import LatentModel, Trace
 from sparsevae.objectives import Objective, nll
-from sparsevae.optimisers import OPTIMISERS
+from sparsevae.optimisers import OPTIMISERS, Gradients
 from sparsevae.rows import Rows, floats, parts
 from sparsevae.schedules import Schedule
 from sparsevae.settings import Training
@@ -60,7 +60,8 @@ class Order:
     """
 
     def __init__(self, items: Tensor, batch_size: int, seed: int, number: int = 0) -> None:
-        self.items, self.size, self.seed, self.number = items, min(int(batch_size), len(items)), seed, number
+        self.items, self.n, self.size = items, len(items), min(int(batch_size), len(items))
+        self.seed, self.number = seed, number
         self._epochs: dict[int, Tensor] = {}
 
     def _epoch(self, epoch: int) -> Tensor:
@@ -72,11 +73,10 @@ class Order:
         return self._epochs[epoch]
 
     def __call__(self, step: int) -> Tensor:
-        epoch, first = divmod(step * self.size, len(self.items))
-        head = self._epoch(epoch)[first : first + self.size]
-        if len(head) == self.size:
-            return head
-        return torch.cat([head, self._epoch(epoch + 1)[: self.size - len(head)]])
+        epoch, first = divmod(step * self.size, self.n)
+        last = first + self.size
+        head = self._epoch(epoch)[first:last]
+        return head if last <= self.n else torch.cat([head, self._epoch(epoch + 1)[: last - self.n]])
 
 
 class Plan:
@@ -109,10 +109,10 @@ class Plan:
 class Feed:
     """Rows of one width: their order, the static buffers that hold a batch of them, and how a step on it is run.
 
-    `differentiate` leaves gradients in the weights and returns the terms; `run` takes the whole step.
+    `differentiate` gives the terms and a gradient for each weight; `run` takes the whole step.
     """
 
-    differentiate: Callable[[], Tensor]
+    differentiate: Callable[[], tuple[Tensor, Gradients]]
     run: Callable[[], object]
 
     def __init__(self, rows: Rows, order: Order) -> None:
@@ -177,13 +177,13 @@ def _some(items: Tensor, n: int, seed: int) -> Tensor:
     return items[shuffle[:n].sort().values.to(items.device)]
 
 
-def clip_gradients(parameters: list[nn.Parameter], largest: float, members: torch.Size) -> None:
-    """Scale each member's whole gradient down to norm `largest` at most; members are leading dimensions."""
+def clip_gradients(gradients: Gradients, largest: float, members: torch.Size) -> None:
+    """Scale each member's whole gradient down to norm `largest` at most, in place; members are leading dimensions."""
     n = len(members)
-    gradients = [p.grad for p in parameters if p.grad is not None]
-    squares = torch.stack([g.square().reshape(*members, -1).sum(-1) for g in gradients]).sum(0)
+    found = [g for g in gradients if g is not None]
+    squares = torch.stack([g.square().reshape(*members, -1).sum(-1) for g in found]).sum(0)
     factor = (largest / (squares.sqrt() + 1e-12)).clamp(max=1.0)
-    for g in gradients:
+    for g in found:
         g.mul_(factor.view(members + (1,) * (g.dim() - n)))
 
 
@@ -236,6 +236,7 @@ class Run:
         self.waited = 0
         self.stopped = False  # by patience, before the last step
         self._written: dict[str, float] = {}
+        self._gradients: Gradients = ()
         for feed in self.feeds:
             feed.differentiate, feed.run = partial(self._backward, feed), partial(self._take, feed)
         self._prime()
@@ -281,25 +282,23 @@ class Run:
     def _precision(self) -> AbstractContextManager[object]:
         return precision(self.rows.device, bf16=self.training.bf16)
 
-    def _backward(self, feed: Feed) -> Tensor:
+    def _backward(self, feed: Feed) -> tuple[Tensor, Gradients]:
         for p in self.parameters:
             p.grad = None
         with self._precision():
             loss, terms = self._forward(feed)
         loss.backward(self.ones)
-        return terms
+        return terms, [p.grad for p in self.parameters]
 
-    def _repeat(self, feed: Feed, graph: Graph) -> Tensor:
-        terms, gradients = graph(feed.read())
-        for p, g in zip(self.parameters, gradients, strict=True):
-            p.grad = g
-        return terms
+    def _repeat(self, feed: Feed, graph: Graph) -> tuple[Tensor, Gradients]:
+        return graph(feed.read())
 
     def _take(self, feed: Feed) -> None:
-        terms = feed.differentiate()
+        terms, gradients = feed.differentiate()
         if self.training.clip_norm is not None:
-            clip_gradients(self.parameters, float(self.training.clip_norm), self.ones.shape)
-        self.optimiser.step()
+            clip_gradients(gradients, float(self.training.clip_norm), self.ones.shape)
+        self.optimiser.step(gradients)
+        self._gradients = gradients  # until the next ones are there: what all cores have just read is slow to write to
         self.sums.add_(terms)  # what is not finite stays so: one look at the sums tells of every step
 
     def _prime(self) -> None:
@@ -388,7 +387,8 @@ class Run:
             with self._precision():
                 return self._loss(x)
 
-        graphs = [Graph(loss, self._parts, self.parameters, self.tape, feed.read()) for feed in self.feeds]
+        fixed = self._fixed()
+        graphs = [Graph(loss, self._parts, self.parameters, self.tape, feed.read(), fixed) for feed in self.feeds]
         ready = list(zip(self.feeds, graphs, strict=True))
         for feed, graph in ready:
             if compiled:
@@ -397,6 +397,12 @@ class Run:
                 graph.spread()
         for feed, graph in ready:
             feed.differentiate = partial(self._repeat, feed, graph)
+
+    def _fixed(self) -> list[Tensor]:
+        """Buffers that no step changes: no schedule drives them, and no checkpoint would bring them back."""
+        kept = {id(t) for t in self.model.state_dict(keep_vars=True).values()}
+        kept |= {id(t) for buffers in self.knobs.values() for t in buffers}
+        return [t for part in self._parts for t in part.buffers() if id(t) not in kept]
 
     def _compile(self) -> None:
         """Both passes in one piece where they can be traced, else the forward pass with a backward pass beside it."""

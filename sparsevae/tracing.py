@@ -21,6 +21,7 @@ from torch.func import functional_call
 
 from sparsevae.draw import Tape
 from sparsevae.lanes import ROOM, InLanes, room
+from sparsevae.shortened import fix, shorten
 from sparsevae.unrolled import unrolled
 
 __all__ = ["OPTIONS", "Graph", "repeatable"]
@@ -95,9 +96,9 @@ def _apart(
 class Graph:
     """terms, gradients = graph(x): one step's loss and gradients, from what its modules and its noise hold now.
 
-    All that a step reads but x must be a tensor of `parts` or of `noise`, and be written to in place. A tensor from
-    elsewhere that meets one of these is an error; what Python makes of other things is never looked at again, so the
-    parts must be `repeatable`.
+    All that a step reads but x must be a tensor of `parts` or of `noise`, and be written to in place, if at all. One
+    from elsewhere that meets one of these is an error; what Python makes of other things is never looked at again, so
+    the parts must be `repeatable`.
 
     Parameters
     ----------
@@ -107,6 +108,7 @@ class Graph:
     noise : the tape that it takes its noise from, recorded
     x : Tensor
         A batch; later ones have its shape and type.
+    fixed : those tensors of the parts that nobody ever writes to
     """
 
     def __init__(
@@ -116,6 +118,7 @@ class Graph:
         weights: list[nn.Parameter],
         noise: Tape,
         x: Tensor,
+        fixed: Iterable[Tensor] = (),
     ) -> None:
         whole = _Whole(function, parts)
         slots = _slots(whole)
@@ -143,7 +146,9 @@ class Graph:
             from torch.fx.experimental.proxy_tensor import make_fx
 
             self.module = make_fx(step, tracing_mode="fake")(*self.static, x)
-        _tidy(self.module)
+        fix(self.module, {place[id(t)]: t for t in fixed})
+        shorten(self.module.graph)
+        self.module.recompile()
         self._call = unrolled(self.module.graph, self.static)
 
     def __call__(self, x: Tensor) -> tuple[Tensor, list[Tensor | None]]:
@@ -167,15 +172,3 @@ class Graph:
             compiled = inductor(self.module, [*self.static, x], OPTIONS | {"size_asserts": False})
             compiled(*self.static, x)
         self._call = lambda x: compiled(*self.static, x)
-
-
-def _tidy(module: torch.fx.GraphModule) -> None:
-    """Leave out what is there for autograd alone: detached aliases, and transposes of transposes."""
-    detach, transpose = torch.ops.aten.detach.default, torch.ops.aten.t.default
-    for node in list(module.graph.nodes):
-        if node.target == detach:
-            node.replace_all_uses_with(node.args[0])
-        elif node.target == transpose and node.args[0].target == transpose:
-            node.replace_all_uses_with(node.args[0].args[0])
-    module.graph.eliminate_dead_code()
-    module.recompile()

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.fx import Graph, Node
 from torch.fx.node import map_arg
 
-__all__ = ["looks", "unrolled"]
+__all__ = ["constant", "looks", "unrolled", "written_by"]
 
 _ROOM = 2**20  # bytes of a constant that is kept
 
@@ -77,29 +77,46 @@ def looks(node: Node) -> bool:
     return schema.name in _VIEWS or (not schema.is_mutable and any(r.alias_info is not None for r in schema.returns))
 
 
+def constant(node: Node) -> Tensor:
+    """The tensor that a node of its graph's module stands for."""
+    tensor: Tensor = operator.attrgetter(str(node.target))(node.graph.owning_module)
+    return tensor
+
+
+def written_by(node: Node) -> list[Node]:
+    """The arguments that it changes in place."""
+    schema = getattr(node.target, "_schema", None)
+    if schema is None or not schema.is_mutable:
+        return []
+    found: list[Node] = []
+    for i, argument in enumerate(schema.arguments):
+        if argument.alias_info is not None and argument.alias_info.is_write:
+            given = node.args[i] if i < len(node.args) else node.kwargs.get(argument.name)
+            map_arg(given, found.append)
+    return found
+
+
 def _is_safe(node: Node) -> bool:
     """Whether it gives the same for the same, and nobody gets its result or a view of it, or writes there."""
     if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()):
         return False
-    for other in (node, *node.users):
-        schema = getattr(other.target, "_schema", None)
-        if other.op == "output" or (schema is not None and schema.is_mutable):
-            return False
+    if any(other.op == "output" or written_by(other) for other in (node, *node.users)):
+        return False
     return all(_is_safe(user) for user in node.users if looks(user))
 
 
 def _beforehand(graph: Graph, static: dict[Node, Tensor]) -> dict[Node, Any]:
     """What is the same at every call, by node: the static inputs, views of them, and all that comes of constants."""
     made: dict[Node, Any] = dict(static)
-    constant = set[Node]()
+    settled = set[Node]()
     for node in graph.nodes:
         if node.op == "get_attr":  # a tensor that Python made of numbers
-            made[node] = operator.attrgetter(str(node.target))(graph.owning_module)
-            constant.add(node)
+            made[node] = constant(node)
+            settled.add(node)
         if node.op != "call_function" or not _is_safe(node):
             continue
-        if all(n in constant for n in node.all_input_nodes) and (looks(node) or _size(node) <= _ROOM):
-            constant.add(node)
+        if all(n in settled for n in node.all_input_nodes) and (looks(node) or _size(node) <= _ROOM):
+            settled.add(node)
         elif not (looks(node) and all(n in made for n in node.all_input_nodes)):
             continue
         with torch.no_grad():

@@ -11,7 +11,7 @@ from torch.fx import GraphModule
 from torch.fx.experimental.proxy_tensor import make_fx
 
 import sparsevae as sv
-from sparsevae.lanes import Placed, _needs, _take, _takes, arrange, room
+from sparsevae.lanes import Placed, _needs, _take, _takes, arrange, constants, room
 from sparsevae.models import known
 from sparsevae.tracing import Graph
 from sparsevae.unrolled import looks
@@ -38,7 +38,7 @@ def assert_in_order(module: GraphModule, order: list[Placed]) -> None:
 
 def result(order: list[Placed], module: GraphModule, inputs: list[Tensor]) -> list[Tensor]:
     holders = (node for node in module.graph.nodes if node.op == "placeholder")
-    found: dict[Any, Any] = dict(zip(holders, inputs, strict=True))
+    found: dict[Any, Any] = {**constants(module.graph), **dict(zip(holders, inputs, strict=True))}
     for placed in order:
         found[placed.node] = _take(placed.node, found)
     (output,) = (node for node in module.graph.nodes if node.op == "output")

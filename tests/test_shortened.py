@@ -1,0 +1,113 @@
+"""A shorter list of operations: it has fewer of them, and every bit of its results stays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.fx import GraphModule
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from sparsevae.models import known
+from sparsevae.shortened import fix, shorten
+from sparsevae.tracing import Graph
+from tests.test_tracing import traced, trained  # noqa: F401  a fixture is used by its name
+
+pytestmark = pytest.mark.filterwarnings("ignore::sparsevae.SparsityWarning")
+
+
+def operations(module: GraphModule) -> list[str]:
+    return [node.target.__name__ for node in module.graph.nodes if node.op == "call_function"]
+
+
+def shortened(f: Callable[..., list[Any]], *inputs: Tensor, fixed: int | None = None) -> GraphModule:
+    module = make_fx(f, tracing_mode="fake")(*inputs)
+    if fixed is not None:
+        fix(module, {fixed: inputs[fixed]})
+    shorten(module.graph)
+    module.recompile()
+    return module
+
+
+SHORTER: dict[str, tuple[Callable[..., list[Any]], list[str]]] = {
+    "what was computed before": (
+        lambda w, x: [(x * 2).exp() + (x * 2).exp()],
+        ["mul.Tensor", "exp.default", "add.Tensor"],
+    ),
+    "times one": (lambda w, x: [(x * 1.0).exp()], ["exp.default"]),
+    "a transpose of a transpose": (
+        lambda w, x: [x.outer(x).t().t().exp()],
+        ["view.default", "mul.Tensor", "exp.default"],
+    ),
+    "an alias": (lambda w, x: [x.detach().exp()], ["exp.default"]),
+}
+
+
+@pytest.mark.parametrize("name", SHORTER)
+def test_left_out_is(name: str) -> None:
+    f, wanted = SHORTER[name]
+    w, x = torch.rand(3), torch.randn(3)
+    module = shortened(f, w, x)
+    assert operations(module) == wanted
+    assert all(map(torch.equal, module(w, x), f(w, x)))
+
+
+KEPT: dict[str, Callable[..., list[Any]]] = {
+    "a result that the caller gets twice": lambda w, x: [x * 2, x * 2],
+    "a result that the caller gets through a view": lambda w, x: [(x * 2).view(-1), (x * 2).view(3, 1)],
+    "the batch as a result": lambda w, x: [x * 1.0, (x - 0.0).exp()],
+    "an input that is written to in between": lambda w, x: [(w * 2) + w.add_(1) + (w * 2)],
+    "an input that is written to through a view": lambda w, x: [(w * 2) + w[1:].add_(1).sum() + (w * 2)],
+    "two results of which one is written to": lambda w, x: [(x * 2).add_(1) + x * 2],
+    "a shape": lambda w, x: [(x.sum() - torch.tensor([0.0, 0.0, 0.0])).exp()],
+    "a type": lambda w, x: [(x.bool() * torch.tensor(1.0)).exp()],
+    "minus nothing of another sign": lambda w, x: [(x * 0.0 - torch.tensor([-0.0] * 3)).exp(), 1 / (x * 0.0 - -0.0)],
+    "random numbers": lambda w, x: [torch.rand(3) - torch.rand(3) + x],
+}
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_what_matters_stays(name: str) -> None:
+    f = KEPT[name]
+    w, x = torch.tensor([-1.0, 0.0, 1.0]), torch.tensor([-2.0, 0.0, 3.0])
+    module = shortened(f, w, x)
+    for _ in range(2):
+        torch.manual_seed(0)
+        wanted = f(w.clone(), x.clone())
+        torch.manual_seed(0)
+        own = x.clone()
+        found = module(w.clone(), own)
+        for a, b in zip(wanted, found, strict=True):
+            assert a.dtype == b.dtype
+            assert a.shape == b.shape
+            assert torch.equal(a, b)
+            assert torch.equal(a.signbit(), b.signbit())
+        assert len({t.untyped_storage().data_ptr() for t in (*found, own)}) == 1 + len(found)
+
+
+def test_an_input_that_nobody_writes_to_is_a_constant() -> None:
+    """So the mean of a standard prior costs nothing; another one still does."""
+    x = torch.rand(3)
+    for w, wanted in ((torch.zeros(3), ["exp.default"]), (torch.ones(3), ["sub.Tensor", "exp.default"])):
+        assert operations(shortened(lambda w, x: [(x - w).exp()], w, x, fixed=0)) == wanted
+        assert operations(shortened(lambda w, x: [(x - w).exp()], w, x)) == ["sub.Tensor", "exp.default"]
+
+
+def test_an_input_that_the_list_writes_to_is_none() -> None:
+    w, x = torch.zeros(3), torch.rand(3)
+    module = shortened(lambda w, x: [(x - w.add_(1)).exp()], w, x, fixed=0)
+    for number in (1, 2):
+        assert torch.equal(module(w, x)[0], (x - number).exp())
+
+
+@pytest.mark.parametrize("model", known().values(), ids=known())
+def test_no_model_s_step_computes_anything_twice(model: Any, traced: Any) -> None:  # noqa: F811
+    made = traced(True)
+    trained(model)
+    graph: Graph = made[0]
+    before = operations(graph.module)
+    shorten(graph.module.graph)
+    assert operations(graph.module) == before
