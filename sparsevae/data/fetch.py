@@ -69,9 +69,8 @@ class Collection:
             faults.append(f"{folder / file} (its sha256 is {_sha256(folder / file)}, not {self.sha256[file]})")
         cause: Exception | None = None
         for mirror in self.mirrors:
-            _LOG.warning(
-                "downloading %s into %s", mirror + file, folder
-            )  # as pooch does: seen where nobody set logging up
+            # a warning, as pooch does: seen where nobody set logging up
+            _LOG.warning("downloading %s into %s", mirror + file, folder)
             try:
                 return _retrieve(mirror, file, self.sha256[file], folder)
             except (OSError, ValueError) as error:  # no network, an HTTP error, a wrong checksum
@@ -158,6 +157,10 @@ def _retrieve(mirror: str, file: str, sha256: str, folder: Path) -> Path:
     log.setLevel(logging.ERROR)
     try:
         return Path(pooch.retrieve(mirror + file, known_hash=f"sha256:{sha256}", fname=file, path=folder))
+    except OSError as error:
+        if (answer := getattr(error, "response", None)) is not None:
+            answer.close()  # pooch leaves the connection open when a server answers with an error
+        raise
     finally:
         log.setLevel(level)
 
