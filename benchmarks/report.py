@@ -6,6 +6,8 @@ import os
 import platform
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -29,10 +31,18 @@ def verdict(what: str, target: float, measured: float, *, at_most: bool = False,
     return {"what": what, "target": target, "at_most": at_most, "measured": measured, "verdict": word}
 
 
+def _processor() -> str:
+    """The processor's model where the system tells it, else its architecture."""
+    with suppress(OSError, StopIteration):
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        return next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return platform.processor() or platform.machine()
+
+
 def machine(device: torch.device) -> dict[str, Any]:
     """Where the numbers come from."""
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else float("nan")
-    name = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor() or platform.machine()
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else _processor()
     return {
         "device": str(device),
         "name": name,

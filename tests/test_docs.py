@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -76,3 +77,24 @@ def test_the_map_of_the_design_page_names_every_module() -> None:
     named = {name for row in rows for name in re.findall(r"`([^`]+)`", row)}
     assert sorted((modules | packages) - named) == []
     assert [name for name in sorted(named) if not (folder / name).exists() and not (ROOT / name).exists()] == []
+
+
+def measured(path: str) -> Any:
+    return json.loads((ROOT / path).read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/numbers.md"])
+def test_figures_of_speed_and_bounds_are_those_of_the_last_runs(page: str) -> None:
+    gpu, cpu = (measured(f"benchmarks/results/{name}.json")["speed"]["batch 100"] for name in ("h200", "cpu"))
+    coding = measured("benchmarks/results/cpu-coding.json")["coding"]
+    bounds = measured("reproductions/results/vsc_mnist.json")["verdict"]
+    text = " ".join((ROOT / page).read_text(encoding="utf-8").split())
+    digits = 1 if page == "README.md" else 2
+    wanted = [f"{gpu['contenders'][name]['times_peer']:.1f}" for name in ("ours", "ours, compiled")]
+    wanted += [f"{cpu['contenders'][name]['times_peer']:.2f}" for name in ("ours", "ours, compiled")]
+    (times,) = (v["measured"] for v in coding["verdicts"] if v["what"].startswith("encoding speed"))
+    wanted += [f"{times:.1f} times as many rows"]
+    wanted += [f"{bounds[name]['measured']:.{digits}f}" for name in ("elbo_mean", "importance_mean")]
+    errors = (f"{coding[name]['mse']:.4f}".removeprefix("0") for name in ("vsc", "omp"))
+    wanted += [" a pixel against ".join(errors)]
+    assert [figure for figure in wanted if figure not in text] == []
