@@ -132,7 +132,7 @@ def default_text(p: Parameter) -> str:
 def built(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The estimators that `fit` would have fitted."""
     found: list[Any] = []
-    monkeypatch.setattr(cli, "_fit", lambda est, *rest: found.append(est))
+    monkeypatch.setattr("sparsevae.cli.fit._fit", lambda est, *rest: found.append(est))
     return found
 
 
@@ -634,14 +634,14 @@ def test_debug_shows_the_traceback_and_bugs_always_do(run: Any, monkeypatch: pyt
     def broken(*args: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(cli, "_fit", broken)
+    monkeypatch.setattr("sparsevae.cli.fit._fit", broken)
     with pytest.raises(ZeroDivisionError):
         run("fit", "VSC", "-d", "digits", "-o", "x")
 
 
 @pytest.mark.filterwarnings("default:careful")
 def test_a_warning_is_one_line(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cli, "_fit", lambda *args: warnings.warn("careful", UserWarning, stacklevel=1))
+    monkeypatch.setattr("sparsevae.cli.fit._fit", lambda *args: warnings.warn("careful", UserWarning, stacklevel=1))
     assert run("fit", "VSC", "-d", "digits", "-o", "x") == (0, "", "sparsevae: warning: careful\n")
 
 

@@ -1,0 +1,66 @@
+"""The command line: fit, encode, evaluate, report, audit, second-stage, sample, data, demo.
+
+The flags of `fit` are read from the constructors, so a new model in the registry has its own without a line here.
+Results go to standard output (one JSON object with `--json`), everything else to standard error. Exit codes: 0;
+1 for a mistake of the user's, 2 for a wrong flag or command, each told in one line; 130 and 143 after Ctrl-C and
+SIGTERM.
+Heavy modules are imported by the command that needs them.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import typer
+
+from .commands import app
+from .groups import UsageError
+from .messages import log_shown, say, show_warning
+
+__all__ = ["main"]
+
+
+def main(args: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code. Exceptions that are no mistake of the user's pass through."""
+    words = list(sys.argv[1:] if args is None else args)
+    debug = "--debug" in words
+    command = typer.main.get_command(app)
+    with warnings.catch_warnings(), log_shown():
+        warnings.showwarning = show_warning
+        try:
+            code = command([w for w in words if w != "--debug"], prog_name="sparsevae", standalone_mode=False)
+        except SystemExit as stop:
+            return stop.code if isinstance(stop.code, int) else int(stop.code is not None)
+        except UsageError as error:
+            say(f"error: {_usage(error)}")
+            return 2
+        except Exception as error:
+            if debug or not _is_mistake(error):
+                raise
+            say(f"error: {_mistake(error)}")
+            return 1
+    return code or 0
+
+
+def _usage(error: Any) -> str:
+    """A wrong flag or command in one line, with the command whose help tells the right ones."""
+    text = " ".join(error.format_message().split()).rstrip(".")
+    where = "sparsevae" if error.ctx is None else error.ctx.command_path
+    return f"{text[:1].lower()}{text[1:]}; see '{where} -h'"
+
+
+def _mistake(error: Exception) -> str:
+    if isinstance(error, OSError) and error.strerror and error.filename:
+        return f"{error.filename}: {error.strerror.lower()}"
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+def _is_mistake(error: Exception) -> bool:
+    if isinstance(error, (ValueError, TypeError, OSError)):
+        return True
+    from sparsevae.training import DivergenceError
+
+    return isinstance(error, DivergenceError)

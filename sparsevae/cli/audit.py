@@ -1,0 +1,36 @@
+"""`sparsevae audit`: a table of a model's units."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from .options import Data, DataOptions, Folder, Json, Split, reader
+from .printing import print_json, print_table
+from .sources import load_model, rows
+
+
+def audit(
+    folder: Folder,
+    data: Data,
+    gain_rows: Annotated[
+        int, typer.Option(metavar="N", parser=reader(int, 1), help="Rows to measure reconstruction gains on.")
+    ] = 2000,
+    split: Split = None,
+    data_option: DataOptions = None,
+    as_json: Json = False,
+) -> None:
+    """Which units are used, what each brings and costs, and whether the code has the right size."""
+    from sparsevae.auditing import audit
+
+    est = load_model(folder)
+    X, part = rows(est, data, split, data_option)
+    found = audit(est, X, gain_rows=gain_rows)
+    name = type(est).__name__
+    if as_json:
+        return print_json({"model": name, "data": data, "split": part, **found.to_dict()})
+    print(f"{name} on {data} ({part}), {found.rows:,} rows; KL and gain in nats, gain on {found.gain_rows:,} rows\n")
+    header, lines = found.table()
+    print_table(lines, *header, right="unit var(mu) mean(s2) sum KL gain p_on on")
+    print(f"\n{found.legend}\n{found.words}")

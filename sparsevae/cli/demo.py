@@ -1,0 +1,26 @@
+"""`sparsevae demo`: train on embedded data, leave a page of pictures."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from .options import INT, Json
+from .printing import print_json
+
+
+def demo(
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="DIR", help="Folder for the page.")] = Path("demo"),
+    seed: Annotated[int, typer.Option(**INT, help="Fixes the run.")] = 0,
+    as_json: Json = False,
+) -> None:
+    """Train on embedded data, leave a page of pictures."""
+    from importlib import import_module
+
+    left = import_module("sparsevae.demo").run(out, seed)
+    if as_json:
+        paths = {"out": str(left.page), "picture": str(left.picture), "model": str(left.model)}
+        return print_json({**paths, **left.numbers})
+    print(left.page)

@@ -1,0 +1,75 @@
+"""`sparsevae encode`: the code of every row, in a file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from .options import Data, DataOptions, Folder, Json, Split, reader
+from .places import ending_of, write_whole
+from .printing import print_json
+from .sources import load_model, rows
+
+
+def encode(
+    folder: Folder,
+    data: Data,
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="codes.npz or codes.parquet.")],
+    max_active: Annotated[
+        int | None,
+        typer.Option(metavar="K", parser=reader(int), help="Keep at most K non-zeros a row, the most probable ones."),
+    ] = None,
+    split: Split = None,
+    data_option: DataOptions = None,
+    as_json: Json = False,
+) -> None:
+    """Write the code of every row.
+
+    Sparse codes: .npz is a CSR matrix for scipy.sparse.load_npz; .parquet has the columns row, indices (the units
+    that are on) and values, one line a row, as vector databases take sparse vectors.
+
+    Dense codes: .npz holds one array, codes; .parquet has one column for each unit.
+    """
+    from scipy.sparse import issparse, save_npz
+
+    ending = ending_of(out, ".npz", ".parquet")
+    est = load_model(folder)
+    X, part = rows(est, data, split, data_option)
+    codes = est.transform(X, max_active=max_active)
+    sparse = bool(issparse(codes))
+    if ending == ".parquet":
+        from pyarrow import parquet
+
+        table = _lists(codes) if sparse else _columns(codes, est.get_feature_names_out())
+        write_whole(out, lambda file: parquet.write_table(table, file))
+    elif sparse:
+        write_whole(out, lambda file: save_npz(file, codes))
+    else:
+        import numpy as np
+
+        write_whole(out, lambda file: np.savez(file, codes=codes))
+    n, units = codes.shape
+    nonzeros = int((codes != 0).sum()) / n
+    if as_json:
+        about = {"out": str(out), "sparse": sparse, "split": part}
+        return print_json({**about, "rows": n, "units": units, "nonzeros": nonzeros})
+    print(f"{out}: {n:,} rows ({part}) x {units:,} units, {nonzeros:.4g} non-zeros a row")
+
+
+def _lists(codes: Any) -> Any:
+    """A CSR matrix as an Arrow table of each row's units and their values."""
+    import pyarrow as pa
+
+    ends = pa.array(codes.indptr, pa.int64())
+    indices, values = (pa.LargeListArray.from_arrays(ends, v) for v in (codes.indices, codes.data))
+    return pa.table({"row": range(codes.shape[0]), "indices": indices, "values": values})
+
+
+def _columns(codes: Any, names: Iterable[str]) -> Any:
+    """An array as an Arrow table with a column for each unit."""
+    import pyarrow as pa
+
+    return pa.table(dict(zip(names, codes.T, strict=True)))

@@ -1,0 +1,57 @@
+"""Flags from constructors: typer's option for an argument, and the argument from what typer read."""
+
+from __future__ import annotations
+
+import inspect
+import typing
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from .values import members_of, parse, schedule, spelling, written
+
+if TYPE_CHECKING:
+    from sparsevae.parameters import Parameter
+
+
+def option_of(p: Parameter, panel: str) -> inspect.Parameter | None:
+    """Typer's view of a constructor argument: a switch, or a text whose default is written as a user would."""
+    flag, text, default = _flag(p), p.help, p.default
+    metavar: str | None = spelling(p.type)
+    kind: Any = str | None
+    if _is_switch(p):
+        flag, kind, metavar = f"{flag}/--no-{flag[2:]}", bool | None, None
+    elif _is_table(p):
+        kind, metavar = list[str] | None, "KNOB=NAME:VALUE:..."
+        text += " Here one at a time: kl_z=cyclical:0:1, kl_z=linear:START:STOP:BEGIN:END."
+    elif not metavar:
+        return None
+    elif default is not None:
+        default = written(default)
+    option = typer.Option(flag, help=text, metavar=metavar, rich_help_panel=panel)
+    return inspect.Parameter(
+        p.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, option]
+    )
+
+
+def value_of(p: Parameter, given: Any) -> Any:
+    """A constructor argument from what typer read."""
+    try:
+        if _is_table(p):
+            return dict(map(schedule, given)) if given else None
+        return parse(given, p.type) if isinstance(given, str) else given
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint=f"'{_flag(p)}'") from None
+
+
+def _flag(p: Parameter) -> str:
+    """The flag of a parameter; a table's is given once for each entry, so it is in the singular."""
+    return "--" + (p.name.removesuffix("s") if _is_table(p) else p.name).replace("_", "-")
+
+
+def _is_switch(p: Parameter) -> bool:
+    return bool in members_of(p.type)
+
+
+def _is_table(p: Parameter) -> bool:
+    return any(typing.get_origin(k) is dict for k in members_of(p.type))

@@ -1,0 +1,62 @@
+"""What all commands and groups of commands share: plain help, and errors that know their command."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+UsageError: Any = typer.BadParameter.__base__  # typer's own or click's, by typer's version
+
+# Plain help: panels cut long flags off on a narrow terminal.
+STYLE: dict[str, Any] = {"rich_markup_mode": None, "context_settings": {"help_option_names": ["-h", "--help"]}}
+
+
+class Command(TyperCommand):
+    """A command whose help lists flags under the panels that they name, and whose errors know it."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        with _known(ctx):
+            return super().parse_args(ctx, args)
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        panels: dict[str, list[tuple[str, str]]] = {}
+        for p in self.get_params(ctx):
+            if line := p.get_help_record(ctx):
+                usual = "Arguments" if p.param_type_name == "argument" else "Options"
+                panels.setdefault(getattr(p, "rich_help_panel", None) or usual, []).append(line)
+        for panel, lines in panels.items():
+            with formatter.section(panel):
+                formatter.write_dl(lines)
+
+
+class Group(TyperGroup):
+    """Commands under one name: alone it shows help."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if not args:
+            print(ctx.get_help(), file=sys.stderr)
+            raise typer.Exit(2)
+        with _known(ctx):
+            return super().parse_args(ctx, args)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if self.get_command(ctx, args[0]) is None:
+            from sparsevae.data.suggest import unknown
+
+            raise UsageError(unknown("command", args[0], self.list_commands(ctx)), ctx)
+        return super().resolve_command(ctx, args)
+
+
+@contextmanager
+def _known(ctx: Any) -> Iterator[None]:
+    """Errors of a parser that do not say which command they are about learn it here."""
+    try:
+        yield
+    except UsageError as error:
+        error.ctx = error.ctx or ctx
+        raise

@@ -1,0 +1,43 @@
+"""What goes to standard error, a line at a time: errors, warnings, what the library has to say."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+_LOG = logging.getLogger("sparsevae")
+
+
+def say(line: str) -> None:
+    print(f"sparsevae: {line}", file=sys.stderr, flush=True)
+
+
+def show_warning(message: Warning | str, *where: Any, **more: Any) -> None:
+    say(f"warning: {message}")
+
+
+class _Shown(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        say(record.getMessage())
+
+
+@contextmanager
+def log_shown() -> Iterator[None]:
+    """Show what the library has to say; --quiet silences it."""
+    handler, level = _Shown(), _LOG.level
+    _LOG.addHandler(handler)
+    _LOG.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        _LOG.removeHandler(handler)
+        _LOG.setLevel(level)
+
+
+def hush(quiet: bool) -> bool:
+    if quiet:
+        _LOG.setLevel(logging.ERROR)
+    return quiet

@@ -1,0 +1,70 @@
+"""Flags and arguments that several commands share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from .messages import hush
+from .values import parse
+
+
+def reader(kind: Any, least: int | None = None) -> Callable[[Any], Any]:
+    """What reads a flag of this type for typer: our own words where it is wrong."""
+
+    def read(given: Any) -> Any:
+        if not isinstance(given, str):  # a default
+            return given
+        try:
+            value = parse(given, kind)
+        except ValueError as error:
+            raise typer.BadParameter(str(error)) from None
+        if least is not None and value < least:
+            raise typer.BadParameter(f"expected an integer, {least} or above, got {given!r}")
+        return value
+
+    return read
+
+
+class Part(StrEnum):
+    """The part of a data set."""
+
+    TRAIN = "train"
+    TEST = "test"
+
+
+def _read_part(given: Any) -> Any:
+    if given is not None and given not in list(Part):
+        raise typer.BadParameter(f"expected {' or '.join(Part)}, got {given!r}")
+    return None if given is None else Part(given)
+
+
+Folder = Annotated[Path, typer.Argument(metavar="DIR", help="A folder that fit has filled, or any saved model.")]
+Data = Annotated[
+    str,
+    typer.Option(
+        "--data",
+        "-d",
+        metavar="D",
+        help="A data set (`sparsevae data list`) or a file: .npy, .npz, .csv, .parquet; .txt, one text a line.",
+    ),
+]
+DataOptions = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME=VALUE",
+        help="An option of the data set (`sparsevae data info D`); where a fitted model reads a table of texts, "
+        "column=NAME; repeatable.",
+    ),
+]
+PART: dict[str, Any] = {"parser": _read_part, "metavar": "train|test"}
+INT: dict[str, Any] = {"parser": reader(int), "metavar": "INT"}
+Split = Annotated[
+    Part | None, typer.Option(help="Part of the data set; by default test if it has one, else train.", **PART)
+]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.", callback=hush)]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")]

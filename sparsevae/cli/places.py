@@ -1,0 +1,52 @@
+"""What --out names: refused before any work where it cannot be written, and never left half done."""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+
+def write_whole(path: Path, write: Callable[[Any], object]) -> None:
+    """All of the file or nothing of it: made in memory, then put in its place in one move."""
+    from sparsevae.storage import write_file
+
+    buffer = io.BytesIO()
+    write(buffer)
+    write_file(path, buffer.getvalue())
+
+
+def ending_of(path: Path, *known: str) -> str:
+    """The ending of a file to write; refuses, before any work, one that could not be written."""
+    if path.suffix.lower() not in known:
+        raise ValueError(f"--out {path}: expected a name that ends in {' or '.join(known)}.")
+    if path.exists() and not path.is_file():
+        came = "a folder" if path.is_dir() else "no regular file"
+        raise ValueError(f"--out {path}: expected a file to write, found {came}; choose another name.")
+    check_place(Path(os.path.realpath(path)).parent)
+    return path.suffix.lower()
+
+
+def check_place(folder: Path) -> None:
+    """Refuse a folder that can be neither made nor written to."""
+    there = next(p for p in (folder, *folder.absolute().parents) if p.exists())
+    if not there.is_dir():
+        raise ValueError(f"--out: {there} is no folder; choose another place.")
+    if not os.access(there, os.W_OK):
+        raise ValueError(f"--out: {there} may not be written to; choose another place.")
+
+
+@contextmanager
+def nothing_left(path: Path) -> Iterator[None]:
+    """Where this fails, folders that it made and left empty go."""
+    made = [p for p in (path, *path.parents) if not p.exists()]
+    try:
+        yield
+    except BaseException:
+        with suppress(OSError):  # it is not empty, or was never made
+            for p in made:
+                p.rmdir()
+        raise

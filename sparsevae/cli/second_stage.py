@@ -1,0 +1,52 @@
+"""`sparsevae second-stage`: a model of a saved model's codes."""
+
+from __future__ import annotations
+
+import shlex
+from typing import Annotated, Any
+
+import typer
+
+from .messages import say
+from .options import INT, PART, Data, DataOptions, Folder, Json, Part, Quiet
+from .printing import print_json
+from .sources import load_model, rows
+
+
+def second_stage(
+    folder: Folder,
+    data: Data,
+    n_components: Annotated[
+        int | None, typer.Option(**INT, help="Width of the second stage; by default the model's, at most 16.")
+    ] = None,
+    steps: Annotated[int | None, typer.Option(**INT, help="Gradient steps; 10,000 when not given.")] = None,
+    seed: Annotated[int | None, typer.Option(**INT, help="Fixes the run; by default the model's.")] = None,
+    split: Annotated[Part, typer.Option(help="Part of the data set.", **PART)] = Part.TRAIN,
+    data_option: DataOptions = None,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Fit a model of a saved model's codes, for `sample --second-stage`.
+
+    It is saved with the model, in the same folder, and takes the place of an earlier one. The model stays as it is.
+    """
+    from sparsevae.two_stage import second_stage, settings
+
+    est = load_model(folder)
+    asked: dict[str, Any] = {"steps": steps, "verbose": int(not quiet)} | ({} if seed is None else {"seed": seed})
+    training = settings(est, **asked)
+    training.validate()
+    X, _ = rows(est, data, split, data_option)
+    try:
+        stage = second_stage(est, X, n_components=n_components, training=training)
+    except (KeyboardInterrupt, SystemExit) as stop:
+        say(f"interrupted; {folder} is as it was.")
+        raise typer.Exit(130 if isinstance(stop, KeyboardInterrupt) else 143) from None
+    est.save(folder)
+    name, last = type(est).__name__, {k: v for k, v in stage.history_[-1].items() if k not in ("step", "epoch")}
+    if as_json:
+        about = {"model": name, "out": str(folder), "rows": X.shape[0], "units": stage.n_features_in_}
+        return print_json({**about, "likelihood": stage.likelihood_, "steps": stage.n_steps_, "final": last})
+    print(f"second stage of {name} on {X.shape[0]:,} codes ({stage.likelihood_}), {stage.n_steps_:,} steps")
+    print("  ".join(f"{k} {v:.4g}" for k, v in last.items()))
+    print(f"saved in {folder}; next: {shlex.join(['sparsevae', 'sample', str(folder), '--second-stage'])}")
