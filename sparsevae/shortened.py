@@ -30,9 +30,9 @@ def fix(module: GraphModule, values: Mapping[int, Tensor]) -> None:
         if holder.users and holder not in written:
             module.register_buffer(name := f"fixed_{place}", value, persistent=False)
             with graph.inserting_before(first):
-                constant = graph.get_attr(name)
-            constant.meta = dict(holder.meta)
-            holder.replace_all_uses_with(constant)
+                stays = graph.get_attr(name)
+            stays.meta = dict(holder.meta)
+            holder.replace_all_uses_with(stays)
 
 
 def shorten(graph: Graph) -> None:
@@ -50,14 +50,20 @@ def shorten(graph: Graph) -> None:
             other = _unchanged(node) or _before(node, seen)
         if other is not None:
             node.replace_all_uses_with(other)
-    graph.eliminate_dead_code()
+    graph.eliminate_dead_code(lambda node: node.is_impure() or bool(written_by(node)))
 
 
 def _base(node: Node) -> Node:
     """The node that made the memory a result lies in."""
-    while looks(node) or (written := written_by(node)):
-        node = node.all_input_nodes[0] if looks(node) else written[0]
+    while looks(node) or _gives_back(node):
+        node = node.all_input_nodes[0] if looks(node) else written_by(node)[0]
     return node
+
+
+def _gives_back(node: Node) -> bool:
+    """Whether its result is what it has written to."""
+    schema = getattr(node.target, "_schema", None)
+    return schema is not None and schema.is_mutable and any(r.alias_info is not None for r in schema.returns)
 
 
 def _written(graph: Graph) -> set[Node]:
@@ -96,16 +102,16 @@ _NEUTRAL = {
 
 
 def _unchanged(node: Node) -> Node | None:
-    """The first argument, where the second does nothing to it, and nobody minds how it lies in memory."""
+    """The first argument, where the second does nothing to it.
+
+    The result must lie in memory as it does: kernels round the ends of a row otherwise than its middle.
+    """
     first, *rest = node.args
     if node.target not in _NEUTRAL or len(rest) != 1 or node.kwargs or not isinstance(first, Node):
         return None
     a, b = first.meta["val"], node.meta["val"]
-    alike = a.stride() == b.stride() or all(
-        torch.Tag.pointwise in getattr(user.target, "tags", ()) for user in node.users
-    )
-    same = alike and (a.shape, a.dtype) == (b.shape, b.dtype) and _is_all(rest[0], _NEUTRAL[node.target])
-    return first if same else None
+    alike = (a.shape, a.stride(), a.dtype) == (b.shape, b.stride(), b.dtype)
+    return first if alike and _is_all(rest[0], _NEUTRAL[node.target]) else None
 
 
 def _before(node: Node, seen: dict[str, Node]) -> Node | None:

@@ -45,8 +45,8 @@ def _quietly() -> Iterator[None]:
 def repeatable(parts: Iterable[nn.Module], functions: Iterable[object] = ()) -> bool:
     """Whether the Python of these parts and functions does the same at every step, in not too many operations.
 
-    That of our modules and of torch's does, unless someone hooked into them or gave one a `forward` of its own. What a
-    user's own do, nobody knows. A recurrent net takes some twenty operations a position.
+    That of our modules and of torch's does, unless someone hooked into them or their weights, or gave one a `forward`
+    of its own. What a user's own do, nobody knows. A recurrent net takes some twenty operations a position.
     """
     if nn.modules.module._has_any_global_hook():
         return False
@@ -54,7 +54,11 @@ def repeatable(parts: Iterable[nn.Module], functions: Iterable[object] = ()) -> 
     sources = [c.__module__ for m in modules for c in type(m).__mro__ if issubclass(c, nn.Module)]
     sources += [getattr(f, "__module__", None) or "" for f in functions]
     return all(source.startswith(_OWN) for source in sources) and not any(
-        isinstance(m, nn.RNNBase) or "forward" in vars(m) or any(getattr(m, hooks) for hooks in _HOOKS) for m in modules
+        isinstance(m, nn.RNNBase)
+        or "forward" in vars(m)
+        or any(getattr(m, hooks) for hooks in _HOOKS)
+        or any(p._backward_hooks or p._post_accumulate_grad_hooks for p in m.parameters(recurse=False))
+        for m in modules
     )
 
 

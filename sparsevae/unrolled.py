@@ -83,16 +83,22 @@ def constant(node: Node) -> Tensor:
     return tensor
 
 
+_LEARN = {f"aten::{name}_batch_norm" for name in ("native", "cudnn", "miopen")}  # nor these, where they train
+_STATISTICS = ("running_mean", "running_var")
+
+
 def written_by(node: Node) -> list[Node]:
     """The arguments that it changes in place."""
     schema = getattr(node.target, "_schema", None)
-    if schema is None or not schema.is_mutable:
+    if schema is None:
         return []
+    given = dict(zip((argument.name for argument in schema.arguments), node.args, strict=False)) | node.kwargs
+    learns = schema.name in _LEARN and given["training"]
     found: list[Node] = []
-    for i, argument in enumerate(schema.arguments):
-        if argument.alias_info is not None and argument.alias_info.is_write:
-            given = node.args[i] if i < len(node.args) else node.kwargs.get(argument.name)
-            map_arg(given, found.append)
+    for argument in schema.arguments:
+        said = argument.alias_info is not None and argument.alias_info.is_write
+        if said or (learns and argument.name in _STATISTICS):
+            map_arg(given.get(argument.name), found.append)
     return found
 
 

@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.fx import GraphModule
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.utils._pytree import tree_leaves
 
 import sparsevae as sv
 from sparsevae.lanes import Placed, _needs, _take, _takes, arrange, constants, room
 from sparsevae.models import known
 from sparsevae.tracing import Graph
 from sparsevae.unrolled import looks
-from tests.test_tracing import traced, trained  # noqa: F401  a fixture is used by its name
+from tests.test_tracing import traced, trained, used_twice  # noqa: F401  a fixture is used by its name
 
 pytestmark = pytest.mark.filterwarnings("ignore::sparsevae.SparsityWarning")
 
 
-def assert_in_order(module: GraphModule, order: list[Placed]) -> None:
-    """Everything that an operation needs is over when it starts: its lane, or one it waits for, was there before."""
+def assert_in_order(module: GraphModule, order: list[Placed]) -> dict[Any, set[Any]]:
+    """Everything that an operation needs is over when it starts: its lane, or one it waits for, was there before.
+
+    Returns what is surely over when each operation is.
+    """
     nodes = [node for node in module.graph.nodes if node.op == "call_function"]
     assert sorted(p.node.name for p in order) == sorted(node.name for node in nodes)
     needs, before, lane_end = _needs(nodes), dict[Any, set[Any]](), dict[int, set[Any]]()
@@ -34,6 +39,34 @@ def assert_in_order(module: GraphModule, order: list[Placed]) -> None:
         for n in needs[node]:
             assert {m for m in before[n] if not looks(m)} <= over, f"{node} starts before {n} is over"
         lane_end[lane] = before[node] = over | {node}
+    return before
+
+
+def assert_no_race(module: GraphModule, order: list[Placed], inputs: list[Tensor]) -> int:
+    """Whoever writes to memory, and everyone else who touches it, wait for one another; returns how many write.
+
+    Who writes is seen, whatever torch says of it: memory is compared before and after every operation.
+    """
+    before, found = assert_in_order(module, order), dict[Any, Any](constants(module.graph))
+    touched: dict[int, list[tuple[Any, bool]]] = {}
+    holders = module.graph.find_nodes(op="placeholder")
+    found |= {node: t.clone() for node, t in zip(holders, inputs, strict=True)}
+    for node in (n for n in module.graph.nodes if n.op == "call_function"):
+        read = [t for n in node.all_input_nodes for t in tree_leaves(found[n]) if isinstance(t, Tensor)]
+        kept = [t.clone() for t in read]
+        found[node] = _take(node, found)
+        if not looks(node):
+            for t, old in zip(read, kept, strict=True):
+                touched.setdefault(t.untyped_storage()._cdata, []).append((node, not torch.equal(t, old)))
+    writers = set()
+    for those in touched.values():
+        for i, (first, one_writes) in enumerate(those):
+            for second, other_writes in those[i + 1 :]:
+                if first is not second and (one_writes or other_writes):
+                    assert first in before[second], f"{second} starts before {first} is over"
+            if one_writes:
+                writers.add(first)
+    return len(writers)
 
 
 def result(order: list[Placed], module: GraphModule, inputs: list[Tensor]) -> list[Tensor]:
@@ -57,6 +90,30 @@ def test_a_step_in_lanes_is_the_step(model: Any, traced: Any) -> None:  # noqa: 
     with torch.no_grad():
         wanted = [t for t in graph.module(*inputs) if t is not None]
         assert all(map(torch.equal, wanted, result(order, graph.module, inputs)))
+
+
+def instances() -> nn.Module:
+    return nn.Sequential(
+        nn.Linear(64, 16), nn.Unflatten(1, (4, 4)), nn.InstanceNorm1d(4, track_running_stats=True), nn.Flatten()
+    )
+
+
+@pytest.mark.parametrize(
+    ("layer", "writers"),
+    [(used_twice, 4), (instances, 3), (lambda: nn.utils.parametrizations.spectral_norm(nn.Linear(64, 16)), 1)],
+    ids=["batch norm used twice", "instance norm", "spectral norm"],
+)
+def test_layers_that_write_to_their_buffers_are_waited_for(
+    layer: Callable[[], nn.Module],
+    writers: int,
+    traced: Any,  # noqa: F811
+) -> None:
+    made = traced(True)
+    torch.manual_seed(0)
+    trained(own={"encoder": layer()})
+    graph: Graph = made[0]
+    batch = torch.randint(256, (50, 64), dtype=torch.uint8)
+    assert assert_no_race(graph.module, arrange(graph.module.graph), [*graph.static, batch]) >= writers
 
 
 def test_lanes_shorten_the_way(traced: Any) -> None:  # noqa: F811

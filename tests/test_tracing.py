@@ -246,6 +246,27 @@ def test_a_hook_for_all_modules_is_heard(traced: Any) -> None:
     assert not made
 
 
+@pytest.mark.parametrize("kind", ["register_hook", "register_post_accumulate_grad_hook"])
+def test_a_hook_of_a_weight_is_heard(kind: str) -> None:
+    layer = nn.Linear(3, 2)
+    assert repeatable([layer])
+    getattr(layer.weight, kind)(lambda *_: None)
+    assert not repeatable([layer])
+
+
+@pytest.mark.parametrize("way", [False, True], ids=["eager", "traced"])
+def test_gradients_come_from_the_run_alone_and_are_not_left_behind(traced: Any, way: bool) -> None:
+    found = []
+    for number in (None, 1.0):
+        traced(way)
+        torch.manual_seed(0)
+        own = nn.Linear(64, 16)
+        own.weight.grad = None if number is None else torch.full_like(own.weight, number)
+        found.append(trained(own={"encoder": own}).model_)
+    assert all(torch.equal(a, b) for a, b in zip(*(m.parameters() for m in found), strict=True))
+    assert all(p.grad is None for m in found for p in m.parameters())
+
+
 @pytest.mark.parametrize("part", ["term", "prepare"])
 def test_a_user_s_own_term_or_scaling_is_not_traced(traced: Any, part: str) -> None:
     made, found = traced(True), trained()
