@@ -10,6 +10,9 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from numbers import Real
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -33,7 +36,7 @@ class State(NamedTuple):
 
 
 class RunFolder:
-    """The folder of one run: `checkpoint.safetensors` and `history.jsonl`.
+    """The folder of one run, and of one at a time: `checkpoint.safetensors` and `history.jsonl`.
 
     `signature` says what run this is (constructor and data); resuming another one is refused.
     """
@@ -44,9 +47,14 @@ class RunFolder:
         self.checkpoint = self.path / "checkpoint.safetensors"
         self.history = self.path / "history.jsonl"
 
-    def open(self, resume: bool) -> tuple[State, State, list[dict[str, Any]]] | None:
-        """The saved (state, roll-back state, history), or None where a run begins."""
+    @contextmanager
+    def open(self, resume: bool) -> Iterator[tuple[State, State, list[dict[str, Any]]] | None]:
+        """Hold the folder while a run lasts: the saved (state, roll-back state, history), or None where it begins."""
         self.path.mkdir(parents=True, exist_ok=True)
+        with storage.held(self.path):
+            yield self._found(resume)
+
+    def _found(self, resume: bool) -> tuple[State, State, list[dict[str, Any]]] | None:
         if not resume and (self.checkpoint.exists() or self.history.exists()):
             raise FileExistsError(
                 f"{self.path} already holds a run. Continue it with resume=True (--resume), or choose another folder."
@@ -86,9 +94,9 @@ class RunFolder:
         for line in text.splitlines():
             try:
                 row = decode(json.loads(line))
-            except json.JSONDecodeError:  # a line cut short by a kill; it lies beyond the checkpoint
+            except (ValueError, TypeError, RecursionError):  # a line cut short by a kill; it lies beyond the checkpoint
                 break
-            if not isinstance(row, dict):
+            if not _is_report(row):
                 break
             if row["step"] <= step:
                 rows.append(row)
@@ -112,6 +120,11 @@ class RunFolder:
 
 def _part(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
     return {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
+
+
+def _is_report(row: Any) -> bool:
+    """Whether a line is one of ours: JSON that says where in the run it was written."""
+    return isinstance(row, dict) and type(row.get("step")) is int and isinstance(row.get("epoch"), Real)
 
 
 def _lines(rows: list[dict[str, Any]]) -> bytes:

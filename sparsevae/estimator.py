@@ -28,7 +28,7 @@ from sparsevae.gradients import points
 from sparsevae.history import History
 from sparsevae.inputs import Array, Arrays
 from sparsevae.learner import Learner
-from sparsevae.loading import below, revive
+from sparsevae.loading import below, fill, revive
 from sparsevae.model import Site
 from sparsevae.objectives import kl, nll
 from sparsevae.parameters import check_caps, check_flag, check_number, encode, parameters
@@ -295,6 +295,7 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Learner):
         told: PseudoVSC for its choice of a pseudo-input (the score knows the mixture), SDLGM(kl="paper") for
         features that are off, and VAE(noise=False) a penalty that is no KL.
         `n_samples` are the draws a row that the score is a mean over; on long texts most of the time goes there.
+        `score_standard_error` is that of a mean over rows, whatever the draws: of one row NaN, not known.
 
         Counts per row: `mode` (the code's non-zeros), `drawn` (of a hard draw) and `expected` (sum of p_on). Drawn
         are gates: where an off unit is not exactly zero, HSVAE(spike_scale=...), those that came out on. A unit is
@@ -398,7 +399,7 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Learner):
         names = getattr(self, "feature_names_in_", None)
         meta = {
             "class": type(self).__name__,
-            "constructor": self._constructor(),
+            "constructor": self.built_,
             "own_networks": [k for k in ("encoder", "decoder") if getattr(self, k) is not None],
             "training": None if self.training is None else encode(self._portable_training(), "training"),
             "text": None if self.text is None else self.text.plain(),
@@ -434,12 +435,9 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Learner):
         self.usual_ = settled.pop("usual", dict(self.usual.get(self.input_.kind, {})))
         known = Training(**(self._training().get_params(deep=False) | settled))
         self.training_ = self.input_.settle(known, self.n_rows_)
-        self.model_ = self._build(self.input_.width, torch.Generator()).eval()
+        self.model_, self.built_ = self._build(self.input_.width, torch.Generator()).eval(), self._constructor()
         for part, module in (("model.", self.model_), ("scaling.", self.input_.prepare)):
-            try:
-                module.load_state_dict(below(tensors, part))
-            except RuntimeError as error:
-                raise storage.StorageError(f"the stored weights do not fit this model: {error}") from None
+            fill(module, below(tensors, part))
         if "second_stage" in meta:
             own = {"encoder": None, "decoder": None}
             inner = below(tensors, "second_stage.")

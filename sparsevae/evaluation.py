@@ -15,6 +15,7 @@ from torch import Tensor
 
 from sparsevae.codes import code_sites, gated, means_of, on
 from sparsevae.draw import Draw, PerRow, mix, row_keys
+from sparsevae.inputs import Array
 from sparsevae.model import Site, Trace
 from sparsevae.objectives import kl
 from sparsevae.step import active
@@ -23,7 +24,7 @@ from sparsevae.texts import Texts
 if TYPE_CHECKING:
     from sparsevae.estimator import SparseCoder
 
-__all__ = ["evaluate"]
+__all__ = ["evaluate", "standard_error", "with_error"]
 
 
 def evaluate(est: SparseCoder, X: Any, caps: Sequence[int], n_samples: int) -> dict[str, Any]:
@@ -56,7 +57,7 @@ def evaluate(est: SparseCoder, X: Any, caps: Sequence[int], n_samples: int) -> d
     return {
         "rows": n_rows,
         "score": float(score.mean()),
-        "score_standard_error": float(score.std()) / math.sqrt(n_rows) if np.isfinite(score).all() else math.inf,
+        "score_standard_error": standard_error(score),
         "score_meaning": meaning,
         **model.likelihood.describe(),
         "nonzeros_mode": mode / n_rows,
@@ -70,6 +71,22 @@ def evaluate(est: SparseCoder, X: Any, caps: Sequence[int], n_samples: int) -> d
         **est.input_.verdict(np.sum(costs, axis=0), n_rows, float(score.mean()), nll, caps),
         **(_beside_the_score(est, X, meaning) if model.posterior.discrete else {}),
     }
+
+
+def standard_error(values: Array) -> float:
+    """That of the mean of values (n,), one a row: NaN, not known, of one row; infinite where one is not finite."""
+    if len(values) < 2:
+        return math.nan
+    return float(values.std()) / math.sqrt(len(values)) if np.isfinite(values).all() else math.inf
+
+
+def with_error(mean: float, error: float) -> str:
+    """A mean as people read it, with its standard error where that is known.
+
+    >>> with_error(-12.3, 0.456), with_error(-12.3, math.nan)
+    ('-12.30 ± 0.46', '-12.30')
+    """
+    return f"{mean:.2f}" if math.isnan(error) else f"{mean:.2f} ± {error:.2f}"
 
 
 def _tells_hoyer(est: SparseCoder, sites: Sequence[Site]) -> bool:

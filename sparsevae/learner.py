@@ -16,7 +16,7 @@ from sparsevae.history import History
 from sparsevae.inputs import Arrays, Input
 from sparsevae.model import LatentModel
 from sparsevae.networks import initialise
-from sparsevae.parameters import encode, parameters
+from sparsevae.parameters import decode, encode, parameters
 from sparsevae.priors import Prior
 from sparsevae.recipe import Recipe
 from sparsevae.rows import Rows, fingerprint, place
@@ -86,6 +86,8 @@ class Learner(Recipe):
         """
         self.check()
         fresh = not hasattr(self, "model_")
+        if not fresh:
+            self.check_unchanged()
         X = self._read(X, reset=fresh)
         if fresh:
             self._start(X)
@@ -93,6 +95,17 @@ class Learner(Recipe):
             self.input_.check(self, X)
         self._train(X, *self._once_more(X.shape[0]), getattr(self, "_moments", None))
         return self
+
+    def check_unchanged(self) -> None:
+        """Refuse to go on with a model whose constructor has come to say something else."""
+        now = self._constructor()
+        changed = [k for k, old in self.built_.items() if now[k] != old]
+        if changed:
+            was, is_ = (", ".join(f"{k}={decode(each[k])!r}" for k in changed) for each in (self.built_, now))
+            raise ValueError(
+                f"this {type(self).__name__} was fitted with {was}, and is now set to {is_}: set that back, or call "
+                "fit for a new model."
+            )
 
     def _once_more(self, n_rows: int) -> tuple[Training, dict[str, Schedule]]:
         """Settings and schedules of one more pass."""
@@ -117,7 +130,7 @@ class Learner(Recipe):
         self._moments: dict[str, Tensor] | None = None
         weights = torch.Generator().manual_seed(mix(settings.seed, 0))
         device, model = settings.torch_device(), self._build(self.input_.width, weights)
-        self.model_ = model
+        self.model_, self.built_ = model, self._constructor()
         self.to(device)
         some = torch.randperm(rows.shape[0], generator=torch.Generator().manual_seed(mix(settings.seed, 7)))[:BLOCK]
         model.prior.start(self.input_.prepare(rows.take(some).to(device)))

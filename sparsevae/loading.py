@@ -1,13 +1,20 @@
-"""From a saved folder to a fitted estimator: which class, its constructor, then its weights."""
+"""From a saved folder to a fitted estimator: which class, its constructor, then its weights.
+
+A checksum finds careless edits, not those of who computes it anew. So what a file says is looked at before it is
+believed: its own numbers and names here, the sizes in its settings against the tensors that it holds.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import reprlib
+from collections.abc import Callable, Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from sparsevae import storage
 from sparsevae.parameters import decode
@@ -17,12 +24,81 @@ from sparsevae.texts import Text
 if TYPE_CHECKING:
     from sparsevae.estimator import SparseCoder
 
-__all__ = ["below", "load", "revive"]
+__all__ = ["below", "fill", "load", "revive"]
+
+_SPARE = 2**24  # numbers: what a network may take for itself beside those that are stored, at once
+_SIZED = (torch.empty, torch.zeros, torch.ones, torch.full, torch.rand, torch.randn)
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and value >= 0
+
+
+def _is_names(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(name, str) for name in value)
+
+
+def _is_columns(value: Any) -> bool:
+    """Whether it is a table as `History.columns` gives it: lists of one length, each headed by its name."""
+    heads = isinstance(value, list) and all(isinstance(c, list) and c and isinstance(c[0], str) for c in value)
+    return heads and len({len(c) for c in value}) <= 1
+
+
+_PLAIN: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    "class": ("the name of a class", lambda v: isinstance(v, str)),
+    "constructor": ("settings by name", lambda v: isinstance(v, dict)),
+    "own_networks": ("encoder, decoder or none", lambda v: _is_names(v) and set(v) <= {"encoder", "decoder"}),
+    "training": ("settings by name, or null", lambda v: isinstance(v, (dict, type(None)))),
+    "text": ("settings by name, or null", lambda v: isinstance(v, (dict, type(None)))),
+    "n_features_in": ("an integer above 0, or null for texts", lambda v: v is None or (_is_count(v) and v > 0)),
+    "feature_names_in": ("a list of names, or null", lambda v: v is None or _is_names(v)),
+    "settled": ("settings by name", lambda v: isinstance(v, dict)),
+    "data_fingerprint": ("a string", lambda v: isinstance(v, str)),
+    "n_steps": ("an integer, 0 or above", _is_count),
+    "n_rows": ("an integer, 0 or above", _is_count),
+    "history": ("columns of one length, each headed by its name", _is_columns),
+}
+"""What a model folder says beside its tensors: in words, and whether a value is such a thing."""
+
+
+class _Ration(TorchFunctionMode):
+    """Refuses a tensor of more numbers than are stored, and some to spare, before memory is asked for."""
+
+    def __init__(self, path: str | Path, tensors: Mapping[str, Tensor]) -> None:
+        super().__init__()
+        self.path, self.stored = path, sum(t.numel() for t in tensors.values())
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func in _SIZED:
+            sized = {k: v for k, v in kwargs.items() if k != "generator"} | {"device": "meta"}
+            shape = list(func(*args, **sized).shape)
+            if torch.Size(shape).numel() > self.stored + _SPARE:
+                expected = f"settings that fit its {self.stored:,} stored numbers"
+                raise storage.damaged(self.path, expected, f"some that make a tensor of shape {shape}")
+        return func(*args, **kwargs)
 
 
 def below(tensors: Mapping[str, Tensor], part: str) -> dict[str, Tensor]:
     """The tensors of one part of a stored model, by their names within it."""
     return {k.removeprefix(part): v for k, v in tensors.items() if k.startswith(part)}
+
+
+def fill(module: nn.Module, tensors: Mapping[str, Tensor]) -> None:
+    """Give a module its stored weights; where they do not fit, the first that does not is named."""
+    try:
+        module.load_state_dict(tensors)
+    except RuntimeError as error:
+        shapes = [{k: list(v.shape) for k, v in each.items()} for each in (module.state_dict(), tensors)]
+        wrong = [k for k in sorted({*shapes[0], *shapes[1]}) if shapes[0].get(k) != shapes[1].get(k)]
+        own, stored = (each.get(wrong[0], "missing") if wrong else "" for each in shapes)
+        found = f"{wrong[0]!r} is {own} in the model and {stored} in the file" if wrong else _line(error)
+        advice = "restore the folder from a copy, or pass the networks it was fitted with"
+        raise storage.StorageError(f"the stored weights do not fit this model: {found}; {advice}") from None
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split()) or type(error).__name__
 
 
 def load(
@@ -40,10 +116,14 @@ def load(
     tensors, meta = storage.load_folder(path)
     try:
         return revive(path, tensors, meta, {"encoder": encoder, "decoder": decoder}, cls)
+    except storage.StorageError:
+        raise
     except (KeyError, TypeError) as error:
         raise storage.StorageError(
-            f"{path} holds settings that this version of sparsevae does not know ({error}); upgrade to load it."
+            f"{path} holds settings that this version of sparsevae does not know ({_line(error)}); upgrade to load it."
         ) from error
+    except (ValueError, AttributeError, ArithmeticError, LookupError, RuntimeError, MemoryError) as error:
+        raise storage.damaged(path, "settings that make a model", _line(error)) from error
 
 
 def revive(
@@ -55,6 +135,7 @@ def revive(
 ) -> SparseCoder:
     from sparsevae import models
 
+    _check(path, meta)
     known = models.known() if cls is None else {cls.__name__: cls}
     if meta["class"] not in known:
         raise storage.StorageError(f"{path} holds a {meta['class']}; known classes: {', '.join(known)}. Pass cls=.")
@@ -70,4 +151,15 @@ def revive(
     found = known[meta["class"]]
     own = own | {"text": text, "training": training}
     given = {k: v for k, v in own.items() if k in {f.name for f in fields(found)}}  # a counter has no decoder
-    return found(**constructor, **given)._restore(tensors, meta)
+    with _Ration(path, tensors):
+        return found(**constructor, **given)._restore(tensors, meta)
+
+
+def _check(path: str | Path, meta: Mapping[str, Any]) -> None:
+    """Refuse what `save` never wrote, as far as its form tells; what is missing shows when it is asked for."""
+    for name, (expected, legal) in _PLAIN.items():
+        if name in meta and not legal(meta[name]):
+            raise storage.damaged(path, f"{name} to be {expected}", reprlib.repr(meta[name]))
+    names, n = meta.get("feature_names_in"), meta.get("n_features_in")
+    if names is not None and len(names) != n:
+        raise storage.damaged(path, f"names of {n} columns", f"{len(names)}: {reprlib.repr(names)}")

@@ -74,6 +74,7 @@ def prune(
     check_number("tolerance", tolerance, "a number, 0 or above", lambda t: t >= 0)
     check_coder("prune", est)
     check_decoder("prune", est)
+    est.check_unchanged()
     n, model = est._n_features_out, est.model_
     if model.labelled:
         raise TypeError(f"the units of {type(est).__name__} are the labels of y: leave labels out of y, and fit again.")
@@ -161,6 +162,7 @@ def _operate(est: SparseCoder, smaller: SparseCoder, keep: Tensor, cut: Tensor, 
         del smaller.second_stage_  # it speaks of the longer codes
     if smaller.decoder is not None:  # the user's own module, now for a smaller code; a head of ours follows it
         smaller.decoder = copy.deepcopy(next(new.decoder.children())).cpu()
+    smaller.built_ = smaller._constructor()
     prior = smaller.prior().to(device)
     own, less = old.prior.state_dict(), prior.state_dict()  # numbers with another shape there are those of units
     prior.load_state_dict({k: v if v.shape == less[k].shape else v.index_select(-1, keep) for k, v in own.items()})

@@ -7,7 +7,7 @@ The constructor is the configuration: stored verbatim, checked in `fit`. A paper
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import field, fields
 from typing import Annotated, Any, ClassVar, Self
 
 from sklearn.base import BaseEstimator
@@ -18,7 +18,7 @@ from sparsevae import scaling as scalings
 from sparsevae.architectures import NETWORKS
 from sparsevae.model import LatentModel
 from sparsevae.objectives import Objective, free_bits, kl, nll
-from sparsevae.parameters import check_choice, check_number, check_sizes, documented, encode, parameters
+from sparsevae.parameters import check_choice, check_number, check_sizes, encode, parameters
 from sparsevae.priors import Prior
 from sparsevae.schedules import Schedule
 from sparsevae.settings import Training
@@ -147,7 +147,7 @@ class Recipe(BaseEstimator):
 
     def _constructor(self) -> dict[str, Any]:
         own = ("encoder", "decoder", *_NESTED)
-        return {f.name: encode(getattr(self, f.name), f.name) for f in documented(type(self)) if f.name not in own}
+        return {f.name: encode(getattr(self, f.name), f.name) for f in fields(self) if f.name not in own}
 
     def _portable_training(self) -> dict[str, Any]:
         """Training settings without where and how loudly the run went: a copy of the model runs anywhere."""

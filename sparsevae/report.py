@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from sparsevae import __version__, plots
 from sparsevae.auditing import check_coder
 from sparsevae.estimator import SparseCoder
+from sparsevae.evaluation import with_error
 from sparsevae.storage import write_file
 from sparsevae.texts import Texts
 
@@ -220,7 +221,7 @@ def of_score(r: Mapping[str, Any], item: str) -> list[Number]:
     known = {"variance_floor": "variance floor", "variance": "variance"}
     score += "".join(f"; {text} {r[k]:g}" for k, text in known.items() if k in r)
     return [
-        Number("score", f"{r['score']:.2f} ± {r['score_standard_error']:.2f}", score),
+        Number("score", with_error(r["score"], r["score_standard_error"]), score),
         *_beside_the_score(r),
         Number("KL", f"{r['kl']:.2f}", f"nats a {item}: what the code tells about a {item}, beyond the prior"),
     ]

@@ -89,10 +89,11 @@ class UnitNorm(Scaling):
         return unit
 
 
-def choose(name: str, data: Stats, dtype: np.dtype[np.generic]) -> Scaling:
+def choose(name: str, data: Stats, dtype: np.dtype[np.generic], least: float = 0.0) -> Scaling:
     """The scaling of that name for these data.
 
-    "auto" leaves values that fill [0, 1] alone, divides 8-bit images by 255, and standardises everything else.
+    "auto" leaves values that fill [0, 1] alone, divides 8-bit images by 255, and standardises everything else, also
+    where these would leave no column with a variance of `least` (term frequencies, 8-bit numbers far below 255).
     A standardised column has unit variance, or less where that keeps every training value within 10: a pixel that is
     lit once in 60,000 images is not blown up to 245. Constant columns are only centred.
     """
@@ -101,10 +102,13 @@ def choose(name: str, data: Stats, dtype: np.dtype[np.generic]) -> Scaling:
         raise ValueError(f"scale must be one of {', '.join(SCALES)}; got {name!r}.")
     if name == "unit-norm":
         return UnitNorm(len(data.mean))
-    if name == "none" or (name == "auto" and data.low >= 0 and 0.5 <= data.high <= 1):
+    if name == "none":
         return Affine(*identity)
-    if name == "auto" and dtype == np.uint8:
-        return Affine(identity[0], 255 * identity[1])
+    unit = 1.0 if data.low >= 0 and 0.5 <= data.high <= 1 else 255.0 if dtype == np.uint8 else None
+    if name == "auto" and unit is not None:
+        spread = float(data.std.max()) / unit
+        if spread == 0 or spread**2 >= least:  # rows that are all the same tell nothing of those to come
+            return Affine(identity[0], unit * identity[1])
     scale = torch.maximum(data.std, data.reach / 10)
     tiny = scale <= 1e-7 * data.mean.abs().clamp_min(torch.finfo(torch.float32).tiny)
     return Affine(data.mean, torch.where(tiny, 1.0, scale))

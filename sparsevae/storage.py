@@ -15,7 +15,8 @@ other weights; ``model.json`` tells which are its own, and its replacement is th
 model becomes the new one. The order: new weights, ``model.json``, then delete the weights nothing refers to.
 Killed before the second step the old model is whole, after it the new one; the next save sweeps what lies
 about. Savers lock the folder (the system frees a dead process's lock), so none sweeps the other's files; a
-reader takes no lock and looks again if a save swept the weights away under it.
+reader takes no lock and looks again if a save swept the weights away under it. A run holds another lock, on a
+file of its own, so that its model can be saved into its folder at any time (`held`).
 
 *Equal content gives equal bytes* under equal library versions: sorted keys, no dates, and one metadata entry
 in a state's header, because safetensors writes several in random order.
@@ -45,16 +46,17 @@ from torch import Tensor
 
 try:
     import fcntl
-except ImportError:  # Windows: two processes that save into one folder at once are not kept apart
+except ImportError:  # Windows: two processes that write into one folder at once are not kept apart
     fcntl = None  # type: ignore[assignment]
 
-__all__ = ["FORMAT_VERSION", "StorageError", "check_folder", "decode", "encode", "load_folder", "load_state"]
-__all__ += ["save_folder", "save_state", "write_file"]
+__all__ = ["FORMAT_VERSION", "StorageError", "check_folder", "damaged", "decode", "encode", "held"]
+__all__ += ["load_folder", "load_state", "save_folder", "save_state", "write_file"]
 
 FORMAT_VERSION = 1
 PathLike = str | os.PathLike[str]
 
 _RUN_FILES = {"checkpoint.safetensors", "history.jsonl"}  # what a run of ours leaves before its model
+_LOCK = ".run.lock"  # there while a run lasts; a killed run leaves it, and then it locks nothing
 _WEIGHTS = r"model-[0-9a-f]{12}\.safetensors"
 _SWEPT = re.compile(rf"{_WEIGHTS}|\.({_WEIGHTS}|model\.json)\.[0-9a-f]{{8}}\.tmp")
 _TEMPORARY = re.compile(r"\..+\.[0-9a-f]{8}\.tmp")
@@ -134,7 +136,7 @@ def load_folder(path: PathLike, *, kind: str = "model") -> tuple[dict[str, Tenso
             if attempt == 9:
                 raise
     if _sha256(blob) != record["weights_sha256"]:
-        raise _damaged(weights, f"SHA-256 {record['weights_sha256']}", f"{_sha256(blob)}, {len(blob)} bytes")
+        raise damaged(weights, f"SHA-256 {record['weights_sha256']}", f"{_sha256(blob)}, {len(blob)} bytes")
     return _tensors(blob, record, weights), decode(record["meta"])
 
 
@@ -149,9 +151,29 @@ def check_folder(path: PathLike, *, kind: str = "model") -> None:
         if came != kind:
             raise StorageError(f"{folder} holds a saved {came!r}, which a {kind!r} may not replace; {advice}")
     elif _RUN_FILES.isdisjoint(names):
-        others = sorted(n for n in names if not (_SWEPT.fullmatch(n) or _TEMPORARY.fullmatch(n)))
+        others = sorted(n for n in names if not (n == _LOCK or _SWEPT.fullmatch(n) or _TEMPORARY.fullmatch(n)))
         if others:
             raise StorageError(f"{folder} is not from sparsevae and not empty ({others[0]!r}, ...); {advice}")
+
+
+@contextlib.contextmanager
+def held(folder: PathLike) -> Iterator[None]:
+    """Have a folder for a run alone; a BlockingIOError where another run has it, of any process or thread.
+
+    The lock is the system's, on a small file in the folder, so a process that dies lets it go, be it by SIGKILL.
+    Where the system or the file system has no such locks, the run goes on without.
+    """
+    path = Path(folder) / _LOCK
+    descriptor = _locked(path)
+    try:
+        yield
+    finally:
+        if fcntl is not None and descriptor is not None:
+            with contextlib.suppress(OSError):
+                if _is_at(path, descriptor):
+                    os.unlink(path)  # while it is ours: who has it open already will find that it is gone
+                fcntl.flock(descriptor, fcntl.LOCK_UN)  # for forked children too, which closing does not
+            os.close(descriptor)
 
 
 def save_state(path: PathLike, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> None:
@@ -169,7 +191,7 @@ def load_state(path: PathLike) -> tuple[dict[str, Tensor], dict[str, Any]]:
     blob = _read(source)
     length = int.from_bytes(blob[:8], "little")
     if len(blob) < 8 + length:
-        raise _damaged(source, f"a safetensors header of {length} bytes", f"a file of {len(blob)} bytes")
+        raise damaged(source, f"a safetensors header of {length} bytes", f"a file of {len(blob)} bytes")
     try:
         text = json.loads(blob[8 : 8 + length])["__metadata__"]["sparsevae"].encode()
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
@@ -196,7 +218,7 @@ def _parse(text: bytes, source: Path) -> dict[str, Any]:
     try:
         record = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise _damaged(source, "JSON", str(error)) from error
+        raise damaged(source, "JSON", str(error)) from error
     if not isinstance(record, dict) or record.get("format") != "sparsevae":
         raise StorageError(f'{source} was not written by sparsevae: expected "format": "sparsevae" in it')
     return record
@@ -211,18 +233,19 @@ def _verify(text: bytes, source: Path, kind: str) -> dict[str, Any]:
     try:
         came = _sha256(_canonical({k: v for k, v in record.items() if k != "sha256"}).encode())
     except (ValueError, RecursionError) as error:  # NaN and Infinity, which we never write
-        raise _damaged(source, "strict JSON", str(error)) from error
+        raise damaged(source, "strict JSON", str(error)) from error
     if came != record.get("sha256"):
-        raise _damaged(source, f"JSON with checksum {record.get('sha256')}", came)
+        raise damaged(source, f"JSON with checksum {record.get('sha256')}", came)
     if not all(isinstance(record.get(key), dict) for key in ("meta", "tensors")):
-        raise _damaged(source, '"meta" and "tensors"', f"{sorted(record)}")
+        raise damaged(source, '"meta" and "tensors"', f"{sorted(record)}")
     if record.get("kind") != kind:
         holds = f"{source} holds a saved {record.get('kind')!r}"
         raise StorageError(f"{holds}, expected a {kind!r}; check the path")
     return record
 
 
-def _damaged(source: Path, expected: str, came: str) -> StorageError:
+def damaged(source: PathLike, expected: str, came: str) -> StorageError:
+    """The error for what nobody saved like this."""
     advice = "restore it from a copy, or save it again"
     return StorageError(f"{source} is incomplete or was changed: expected {expected}, got {came}; {advice}")
 
@@ -284,12 +307,12 @@ def _tensors(blob: bytes, record: Mapping[str, Any], source: Path) -> dict[str, 
     try:
         tensors = safetensors.torch.load(blob)
     except (SafetensorError, ValueError, LookupError, TypeError, RuntimeError, AssertionError) as error:
-        raise _damaged(source, "a safetensors file", str(error)) from error
+        raise damaged(source, "a safetensors file", str(error)) from error
     came, listed = _listing(tensors), record["tensors"]
     for name in sorted(came.keys() | listed.keys()):
         if came.get(name) != listed.get(name):
             expected, found = (str(d.get(name, "no such tensor")) for d in (listed, came))
-            raise _damaged(source, f"tensor {name!r} as {expected}", found)
+            raise damaged(source, f"tensor {name!r} as {expected}", found)
     return {name: tensors[name] for name in sorted(tensors)}
 
 
@@ -327,6 +350,40 @@ def _read(path: Path) -> bytes:
     except OSError as error:
         came = "no such file" if isinstance(error, FileNotFoundError) else error
         raise StorageError(f"expected a file saved by sparsevae at {path}: {came}; check the path") from error
+
+
+def _locked(path: Path) -> int | None:
+    """The open file, locked as far as that can be done; None where there is none."""
+    while fcntl is not None:
+        try:
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        except OSError:  # a folder that may not be written to: whoever writes will hear of it
+            break
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            who = os.pread(descriptor, 200, 0).decode(errors="replace") or "another"
+            os.close(descriptor)
+            raise BlockingIOError(
+                f"expected a folder that no run is using, but {path.parent} is in use by a run of {who}. Wait until it "
+                "ends and continue it with resume=True (--resume), or choose another folder."
+            ) from None
+        except OSError:  # a file system without locks
+            pass
+        if _is_at(path, descriptor):
+            with contextlib.suppress(OSError):  # a full disk; it only says who we are
+                os.ftruncate(descriptor, 0)
+                os.pwrite(descriptor, f"process {os.getpid()} on {platform.node()}".encode(), 0)
+            return descriptor
+        os.close(descriptor)  # the run that had it ended while we opened it, and took the file away
+    return None
+
+
+def _is_at(path: Path, descriptor: int) -> bool:
+    try:
+        return os.path.samestat(os.stat(path), os.fstat(descriptor))
+    except OSError:
+        return False
 
 
 @contextlib.contextmanager

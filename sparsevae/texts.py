@@ -9,7 +9,7 @@ import hashlib
 import json
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, cast
 
@@ -96,7 +96,7 @@ def held(X: Any) -> Any:
 
 
 def holds_texts(X: Any, column: str | None) -> bool:
-    """Whether X is texts rather than numbers: a 1-d sequence with a str or bytes in it, or where they are to be had.
+    """Whether X is texts rather than numbers: its name says so, or `column`, or a str or bytes among its items.
 
     A DataFrame, .csv or .parquet holds texts when `column` says where, a .txt always. A str that names no file is
     taken for one text, a set or dict of texts and a list of lists of words for several, so that `read_texts` can say
@@ -107,16 +107,30 @@ def holds_texts(X: Any, column: str | None) -> bool:
         return is_text_file(X, column) or ending.split() != [ending]
     if is_table(X):
         return column is not None
-    if (shape := getattr(X, "shape", None)) is not None:
-        kind = getattr(getattr(X, "dtype", None), "kind", "O")
-        if isinstance(X, Tensor) or kind not in "OSUT" or not (len(shape) == 1 or tuple(shape[1:]) == (1,)):
-            return False
-        X = np.asarray(X, dtype=object).ravel()
-    elif isinstance(X, Mapping):  # of texts alone: scikit-learn's Bunch has a description beside its numbers
-        return len(X) > 0 and all(isinstance(item, (str, bytes)) for item in X.values())
-    elif not isinstance(X, (list, tuple, set, frozenset, bytes)):
-        return False
-    return isinstance(X, bytes) or any(isinstance(item, (str, bytes)) or _is_words(item) for item in X)
+    return any(isinstance(item, (str, bytes)) or _is_words(item) for item in _items(X))
+
+
+def _items(X: Any) -> Iterable[Any]:
+    """What of X could be texts: the items of a collection, the values of one column. Of rows of numbers, nothing."""
+    from sparsevae.data import Table
+
+    match X:
+        case Table(values):  # a tuple, but its items are not what it holds
+            return _items(values)
+        case bytes():
+            return (X,)
+        case list() | tuple() | set() | frozenset():
+            return X
+        case Mapping():  # of texts alone: scikit-learn's Bunch has a description beside its numbers
+            return X.values() if all(isinstance(item, (str, bytes)) for item in X.values()) else ()
+        case _:
+            return np.asarray(X, dtype=object).ravel() if _is_column(X) else ()
+
+
+def _is_column(X: Any) -> bool:
+    """Whether it is an array or Series of shape (n,) or (n, 1) whose type leaves open, or says, that it holds texts."""
+    shape, kind = getattr(X, "shape", None) or (), getattr(getattr(X, "dtype", None), "kind", "O")
+    return kind in "OSUT" and not isinstance(X, Tensor) and (len(shape) == 1 or tuple(shape[1:]) == (1,))
 
 
 def _is_words(item: Any) -> bool:

@@ -10,7 +10,7 @@ import math
 import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -126,6 +126,8 @@ def fit(
     ------
     DivergenceError
         When non-finite numbers return at ever smaller rates.
+    BlockingIOError
+        When another run is using the run folder; before the first step.
     KeyboardInterrupt, SystemExit
         After SIGINT or SIGTERM, with the checkpoint written and the model as of the last step.
     """
@@ -136,12 +138,16 @@ def fit(
     plan = {**(schedules or {}), **_warmups(objective, training), **(training.schedules or {})}
     whole = {**(signature or {}), **_weights(model)}
     folder = RunFolder(training.folder, whole) if training.folder else None
-    found = folder.open(training.resume) if folder else None
     history = History() if history is None else history
     scaled = whole.get("scale") == "auto"
-    progress = Progress(label, total, training.verbose)
-    count = found[0].meta["threads"] if found else None
-    with threads(count), cuda_arithmetic(device, tf32=training.tf32), torch.enable_grad(), _stop_signals() as stop:
+    with (
+        folder.open(training.resume) if folder else nullcontext() as found,
+        threads(found[0].meta["threads"] if found else None),
+        cuda_arithmetic(device, tf32=training.tf32),
+        torch.enable_grad(),
+        _stop_signals() as stop,
+    ):
+        progress = Progress(label, total, training.verbose)
         try:
             run = Run(model, objective, rows, items, training, plan, prepare or nn.Identity(), total)
             if moments:
@@ -162,7 +168,8 @@ def fit(
         where = f" Saved in {folder.path}; continue with resume=True (--resume)." if folder else ""
         progress.say(f"stopped by a signal at step {run.step} of {total}.{where}")
         raise KeyboardInterrupt if stop[0] == signal.SIGINT else SystemExit(128 + stop[0])
-    _warn_about_sparsity(history, model, scaled=scaled)
+    if len(run.watched) > 1:  # one row differs from no other
+        _warn_about_sparsity(history, model, scaled=scaled)
     return history, run.moments()
 
 
@@ -280,7 +287,7 @@ def _roll_back(run: Run, good: State, term: str | None, progress: Progress, scal
         raise DivergenceError(
             f"training diverged: by step {last} -log p(x|z) had grown to {float(reached):.4g} on rows where it was "
             f"{float(run.untrained.max()):.4g} before the first step, and again after {_RETRIES} retries at ever "
-            f"smaller rates. {remedies}"
+            f"smaller rates. Those rows' {_span(run.prepare(run.feeds[0].rows.take(run.few)))}. {remedies}"
         )
     if retries > _RETRIES:
         while run.step < last and (found := run.broken()) in (None, "weights"):
@@ -291,13 +298,17 @@ def _roll_back(run: Run, good: State, term: str | None, progress: Progress, scal
         raise DivergenceError(
             f"training diverged: the term {term!r} was not finite at step {bad}, and again after {_RETRIES} "
             f"retries at ever smaller rates (last {2 * factor * run.rate_schedule(bad, run.total):.2g}). That "
-            f"batch's inputs, as the network sees them, span {float(x.min()):.4g} to {float(x.max()):.4g}. {remedies}"
+            f"batch's {_span(x)}. {remedies}"
         )
     grown = f"-log p(x|z) had grown to {float(reached):.3g}"
     found = grown if term is None else f"{term} was not finite"
     progress.say(f"{found} by step {last}; back to step {run.step} at half the rate.")
     run.retries, run.rate_factor = retries, factor
     return good._replace(meta={**good.meta, "retries": retries, "rate_factor": factor})
+
+
+def _span(x: Tensor) -> str:
+    return f"inputs, as the network sees them, span {float(x.min()):.4g} to {float(x.max()):.4g}"
 
 
 def _warn_about_sparsity(history: History, model: LatentModel, *, scaled: bool = False) -> None:

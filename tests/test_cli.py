@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import decimal
 import json
 import os
 import shlex
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.sparse
 from torch import nn
@@ -83,6 +85,32 @@ def test_columns_of_a_file_must_be_those_of_fit(run: Any, tmp_path: Path) -> Non
         told = run(*command, "-d", write("turned.csv", names[::-1]))
         assert told.code == 1
         assert "not those of fit, in that order (the order differs): VAE expects height, weight, age" in told.err
+
+
+VALUES = np.random.default_rng(0).normal(size=60)
+COLUMN: dict[str, tuple[str, Any]] = {
+    "csv": (".csv", VALUES),
+    "float": (".parquet", VALUES),
+    "bool": (".parquet", VALUES > 0),
+    "decimal": (".parquet", [decimal.Decimal(f"{v:.3f}") for v in VALUES]),
+    "nullable": (".parquet", pd.array((9 * VALUES).astype(int), dtype="Int64")),
+}
+
+
+@pytest.mark.parametrize("kind", COLUMN)
+def test_a_file_with_one_column_of_numbers_holds_numbers(kind: str, run: Any, tmp_path: Path) -> None:
+    (ending, values), model = COLUMN[kind], tmp_path / "model"
+    own, codes, frame = tmp_path / f"one{ending}", tmp_path / "codes.npz", pd.DataFrame({"height": values})
+    frame.to_csv(own, index=False) if ending == ".csv" else frame.to_parquet(own, index=False)
+    told = run("fit", "VAE", "-d", own, "-o", model, "--n-components", 2, "--hidden", 8, "--steps", 5, "-q")
+    assert (told.code, told.err) == (0, "")
+    assert run("encode", model, "-d", own, "-o", codes).code == 0
+    assert run("evaluate", model, "-d", own, "--json").json["rows"] == 60
+    settings = sv.Training(steps=5, verbose=0)
+    for given in (str(own), sv.data.read_array(own)):  # in Python alike
+        est = sv.VAE(2, hidden=(8,), training=settings).fit(given)
+        assert list(est.feature_names_in_) == ["height"]
+        assert np.array_equal(np.load(codes)["codes"], est.transform(given))
 
 
 # -- flags ------------------------------------------------------------------------------------------------------
@@ -330,6 +358,21 @@ def test_evaluate_names_the_score_and_what_it_depends_on(folders: dict[str, Path
         ["variance", "floor", f"{floor:g}"]
     ]
     assert [line.split()[0] for line in shown.splitlines()[-3:]] == ["1", "3", "no"]
+
+
+def test_of_one_row_the_standard_errors_are_not_known(folders: dict[str, Path], tmp_path: Path, run: Any) -> None:
+    np.save(tmp_path / "one.npy", sv.data.load("digits").X[:1])
+    np.save(tmp_path / "two.npy", sv.data.load("digits").X[:2])
+    command = ["evaluate", folders["VSC"], "--importance", 5, "--data"]
+    assert run(*command, tmp_path / "two.npy").out.count(" ± ") == 2
+    shown = run(*command, tmp_path / "one.npy")
+    assert (shown.code, shown.err) == (0, "")
+    assert "±" not in shown.out
+    found = run(*command, tmp_path / "one.npy", "--json").json
+    assert found["score_standard_error"] is found["importance"]["standard_error"] is None
+    lines = {line.split("  ")[0]: line for line in shown.out.splitlines()}
+    assert f"{found['score']:.2f}" in lines["score"]
+    assert f"{found['importance']['bound']:.2f}" in lines["importance bound"]
 
 
 def test_evaluate_prints_three_numbers_of_a_discrete_code(tmp_path: Path, run: Any) -> None:

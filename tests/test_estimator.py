@@ -611,6 +611,13 @@ def test_evaluate_agrees_with_the_methods(fitted: Any) -> None:
     assert numbers["variance_floor"] == est.variance_floor
 
 
+def test_the_error_of_a_score_is_that_of_a_mean_over_rows_and_not_known_of_one(fitted: Any) -> None:
+    est, X = fitted["vsc"]
+    wanted = est.score_samples(X).std() / math.sqrt(len(X))
+    assert est.evaluate(X)["score_standard_error"] == pytest.approx(wanted)
+    assert math.isnan(est.evaluate(X[:1])["score_standard_error"])
+
+
 # Samples.
 
 
@@ -774,6 +781,42 @@ def test_partial_fit_goes_on_and_improves_on_new_data() -> None:
     assert torch.equal(est.scaling_.shift, shift)  # units do not move under the codes
     with pytest.raises(ValueError, match="12 features"):
         est.partial_fit(X[:, :5])
+
+
+CHANGES: dict[str, dict[str, Any]] = {
+    "another size": {"n_components": 20},
+    "no gates": {"alpha": 1.0},
+    "another prior": {"alpha": 0.7},
+    "another floor": {"variance_floor": 0.5},
+    "other layers": {"hidden": (8, 8)},
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_a_fitted_model_is_saved_as_it_was_fitted_whatever_is_set_since(change: Any, tmp_path: Path) -> None:
+    X = table(300)
+    est = make(training={"steps": 20}).fit(X)
+    score = est.score(X)
+    saved = est.get_params(deep=False)
+    est.set_params(**change).save(tmp_path / "model")
+    back = sv.load(tmp_path / "model")
+    assert back.score(X) == est.score(X) == score
+    assert {k: getattr(back, k) for k in change} == {k: saved[k] for k in change}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_a_model_does_not_go_on_as_another(change: Any) -> None:
+    X = table(300)
+    est = make(training={"steps": 20}).fit(X)
+    (name,) = change
+    before = {name: getattr(est, name)}
+    for go_on in (est.partial_fit, lambda X: sv.prune(est, X)):
+        est.set_params(**change)
+        with pytest.raises(ValueError, match=f"was fitted with {name}=.*, and is now set to {name}=.*call fit"):
+            go_on(X)
+        est.set_params(**before)
+    est.partial_fit(X)  # and a rate may always be set
+    est.set_params(training__learning_rate=1e-4).partial_fit(X)
 
 
 def test_partial_fit_may_come_first() -> None:

@@ -95,6 +95,15 @@ def test_the_page_shows_what_evaluate_returns(page: str, vsc: Any, digits: Any) 
     assert f"of {r['n_components']}" in note
 
 
+def test_the_page_tells_no_error_of_the_score_of_one_row(
+    vsc: Any, digits: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(report, "_pictures", lambda est, view: [])
+    rows = digits.X_test[:1]
+    page = report.report(vsc, rows, tmp_path / "page.html", image_shape=(8, 8)).read_text()
+    assert cards(page)["score"][0] == f"{vsc.evaluate(rows)['score']:.2f}"
+
+
 @pytest.mark.parametrize(
     ("settings", "words"),
     [

@@ -6,9 +6,11 @@ file, run as a script, is that process): a child trains, kills itself where it i
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -451,6 +453,17 @@ def test_after_an_interruption_the_history_goes_on_in_one_piece(half_run: Path) 
     assert est.history_[6]["loss"] != 0.0
 
 
+@pytest.mark.parametrize(
+    "line",
+    ["{}", "3", "null", '{"step": "x"}', '{"step": 30}', '{"$float": "x"}', '{"step": 30, "epoch": {}}', "[" * 9999],
+)
+def test_a_line_that_is_no_report_counts_as_cut_short(line: str, half_run: Path) -> None:
+    with (half_run / "history.jsonl").open("a") as file:
+        file.write(line + "\n")
+    est = estimator(half_run, resume=True).fit(data())
+    assert est.history_.column("step") == list(range(5, STEPS + 1, 5))
+
+
 @pytest.mark.parametrize("left", [b"", b"\0" * 40, b'{"step": 25, "ep', b"\xff\xfe\n"])
 def test_reports_that_a_power_cut_took_are_told_and_the_steps_are_those_of_the_run(left: bytes, half_run: Path) -> None:
     history = half_run / "history.jsonl"
@@ -500,3 +513,128 @@ def test_early_stopping_survives_an_interruption(tmp_path: Path, monkeypatch: py
     est = estimator(tmp_path / "parts", patience=4, resume=True).fit(data())
     assert est.history_ == whole.history_
     assert all(torch.equal(a, b) for a, b in zip(est.model_.parameters(), whole.model_.parameters(), strict=True))
+
+
+# One run at a time.
+
+
+LOCK = ".run.lock"
+IN_USE = (
+    r"expected a folder that no run is using, but .*run is in use by a run of process \d+ on .*resume=True.*or choose"
+)
+
+
+@pytest.mark.parametrize("resume", [False, True])
+@pytest.mark.parametrize("thread", [False, True])
+def test_a_folder_is_refused_while_a_run_lasts(resume: bool, thread: bool, tmp_path: Path) -> None:
+    """Also to a fit of the same process, and nothing of the run that lasts is touched."""
+    found: list[BaseException] = []
+
+    def second() -> None:
+        est = estimator(tmp_path / "run", resume=resume, seed=1)
+        before = listing(tmp_path / "run")
+        try:
+            est.fit(data())
+        except BlockingIOError as error:
+            found.append(error)
+        assert not hasattr(est, "model_")
+        assert listing(tmp_path / "run") == before
+
+    def watch(row: Any) -> None:
+        assert (tmp_path / "run" / LOCK).exists()
+        if row["step"] in (5, 20):  # before the first checkpoint, and after it
+            if thread:
+                other = threading.Thread(target=second)
+                other.start()
+                other.join()
+            else:
+                second()
+
+    est = estimator(tmp_path / "run").fit(data(), watch=watch)
+    assert [re.search(IN_USE, str(error)) is not None for error in found] == [True, True]
+    assert str(os.getpid()) in str(found[0])
+    assert not (tmp_path / "run" / LOCK).exists()
+    again = estimator(tmp_path / "run", resume=True).fit(data())  # it has ended: whoever comes may have it
+    assert again.history_ == est.history_
+
+
+def test_two_processes_do_not_fill_one_folder(tmp_path: Path) -> None:
+    """Of the command line, at once: one is refused, whichever it is, and the model is the other's."""
+    np.save(tmp_path / "x.npy", data())
+    command = [sys.executable, "-m", "sparsevae", "fit", "VSC", "--data", str(tmp_path / "x.npy"), "--quiet"]
+    command += ["--out", str(tmp_path / "run"), "--steps", "2000", "--hidden", "8", "--n-components", "5"]
+    both: dict[str, Any] = {"stderr": subprocess.PIPE, "stdout": subprocess.DEVNULL, "text": True}
+    both["env"] = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    begun = [subprocess.Popen([*command, *more], **both) for more in (["--seed", "0"], ["--seed", "1", "--resume"])]
+    told = [process.communicate(timeout=300)[1] for process in begun]
+    assert sorted(process.returncode for process in begun) == [0, 1], told
+    lost = next(i for i, process in enumerate(begun) if process.returncode)
+    (line,) = told[lost].splitlines()
+    assert re.search(
+        "in use by a run of process|already holds a run|holds .* run: continue|holds a different run", line
+    )
+    assert sv.load(tmp_path / "run").training.seed == 1 - lost
+    steps = [json.loads(line)["step"] for line in (tmp_path / "run" / "history.jsonl").read_text().splitlines()]
+    assert steps == list(range(20, 2001, 20))
+    assert not (tmp_path / "run" / LOCK).exists()
+
+
+def test_a_killed_run_locks_nothing(server: Any, uninterrupted: Any, tmp_path: Path) -> None:
+    """Its lock file stays, and is in nobody's way: neither of a resumption nor of a first run."""
+    assert server(tmp_path, kill={"where": "before", "step": 3}) == -signal.SIGKILL  # before the first report
+    assert os.listdir(tmp_path / "run") == [LOCK]
+    storage.check_folder(tmp_path / "run")
+    assert server(tmp_path) == 0
+    assert sorted(os.listdir(tmp_path / "run")) == ["checkpoint.safetensors", "history.jsonl"]
+    assert result(tmp_path) == uninterrupted[False]
+    (tmp_path / "others").mkdir()
+    (tmp_path / "others" / LOCK).touch()
+    (tmp_path / "others" / "thesis.tex").touch()
+    with pytest.raises(sv.StorageError, match=r"not empty \('thesis.tex'"):
+        storage.check_folder(tmp_path / "others")
+
+
+def test_a_model_may_be_saved_into_the_folder_while_the_run_lasts(tmp_path: Path) -> None:
+    """The lock of a save is another than that of a run, and neither waits for the other."""
+    est = estimator(tmp_path / "run").set_params(encoder=None)
+    est.fit(data(), watch=lambda row: est.save(tmp_path / "run"))
+    (weights,) = (tmp_path / "run").glob("model-*")
+    kept = ["checkpoint.safetensors", "history.jsonl", weights.name, "model.json"]
+    assert sorted(os.listdir(tmp_path / "run")) == kept
+    assert sv.load(tmp_path / "run").n_components == 5
+
+
+@pytest.mark.parametrize("reason", ["system", "file system", "folder"])
+def test_without_locks_a_run_goes_on(reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def none(*args: Any) -> None:
+        raise OSError(errno.ENOLCK, "no locks available")
+
+    if reason == "system":
+        monkeypatch.setattr(storage, "fcntl", None)
+    elif reason == "file system":
+        monkeypatch.setattr(storage.fcntl, "flock", none)
+    else:
+        (tmp_path / "run" / LOCK).mkdir(parents=True)  # no file can be opened there
+    assert estimator(tmp_path / "run").fit(data()).n_steps_ == STEPS
+    assert (tmp_path / "run" / LOCK).exists() == (reason == "folder")
+
+
+def test_a_lock_that_is_taken_away_while_it_is_opened_is_looked_for_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else two runs could hold two files of one name."""
+    flock, left = storage.fcntl.flock, [2]
+
+    def late(descriptor: int, operation: int) -> None:
+        flock(descriptor, operation)
+        if operation & storage.fcntl.LOCK_EX and left[0]:
+            left[0] -= 1
+            (tmp_path / LOCK).unlink()  # by a run that ended just now
+
+    monkeypatch.setattr(storage.fcntl, "flock", late)
+    with storage.held(tmp_path):
+        assert left == [0]
+        with pytest.raises(BlockingIOError, match="is in use"), storage.held(tmp_path):
+            pass
+        assert (tmp_path / LOCK).exists()  # who is refused takes nothing away
+    assert not (tmp_path / LOCK).exists()

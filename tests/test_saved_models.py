@@ -22,6 +22,7 @@ import sparsevae as sv
 from sparsevae import storage
 from sparsevae.parameters import decode, encode, parameters
 from sparsevae.storage import StorageError
+from sparsevae.two_stage import second_stage
 
 pytestmark = pytest.mark.filterwarnings("ignore::sparsevae.training.SparsityWarning")
 SAVED = Path(__file__).parent / "saved"
@@ -334,6 +335,63 @@ def test_weights_of_another_shape_are_refused(copy: Path, tmp_path: Path) -> Non
     for change in ({k: v for k, v in tensors.items() if "encoder" not in k}, tensors | {"model.more": torch.ones(2)}):
         storage.save_folder(tmp_path / "forged", change, meta)
         with pytest.raises(StorageError, match="do not fit"):
+            sv.load(tmp_path / "forged")
+
+
+def forged(change: dict[str, Any], copy: Path) -> Path:
+    """A kept folder where some settings were changed, with new checksums."""
+    tensors, meta = storage.load_folder(copy)
+    own = {"constructor": meta["constructor"] | change.pop("argument")} if "argument" in change else {}
+    storage.save_folder(copy.with_name("forged"), tensors, meta | change | own)
+    return copy.with_name("forged")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"n_features_in": -1}, "n_features_in to be an integer above 0, or null for texts, got -1"),
+        ({"n_features_in": "x"}, "n_features_in to be .* got 'x'"),
+        ({"n_features_in": 10**12}, "its 301 stored numbers, got some that make a tensor of shape .1000000000000."),
+        (
+            {"n_features_in": 8},
+            r"do not fit this model: 'decoder.2.bias' is \[16\] in the model and \[14\] in the file",
+        ),
+        ({"argument": {"n_components": 10**9}}, "its 301 stored numbers, got some that make a tensor of shape"),
+        ({"argument": {"n_components": 10**18}}, "expected settings that make a model, got .*overflow"),
+        ({"argument": {"n_components": -3}}, "expected settings that make a model, got .*negative"),
+        ({"argument": {"hidden": {"tuple": [10**9]}}}, "stored numbers, got some that make a tensor of shape"),
+        ({"constructor": []}, r"constructor to be settings by name, got \[\]"),
+        ({"training": {"dict": []}}, "expected settings that make a model"),
+        ({"settled": 3}, "settled to be settings by name, got 3"),
+        ({"n_steps": "x"}, "n_steps to be an integer, 0 or above, got 'x'"),
+        ({"n_steps": -1}, "n_steps to be an integer, 0 or above, got -1"),
+        ({"n_rows": 0.5}, "n_rows to be an integer, 0 or above"),
+        ({"feature_names_in": ["a", "b"]}, r"names of 7 columns, got 2: \['a', 'b'\]"),
+        ({"feature_names_in": list(range(7))}, "feature_names_in to be a list of names, or null"),
+        ({"history": [["step", 1, 2], ["loss", 3.0]]}, "history to be columns of one length"),
+        ({"history": [["step"], []]}, "history to be columns of one length"),
+        ({"own_networks": "encoder"}, "own_networks to be encoder, decoder or none"),
+        ({"class": ["VSC"]}, "class to be the name of a class"),
+    ],
+    ids=str,
+)
+def test_a_forged_setting_is_refused_in_one_line(change: dict[str, Any], message: str, copy: Path) -> None:
+    """And before it costs memory: nothing here may ask for more than the few numbers that are stored."""
+    path = forged(dict(change), copy)
+    with pytest.raises(StorageError, match=message) as refused:
+        sv.load(path)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_forged_second_stage_is_refused_too(tmp_path: Path) -> None:
+    est = make(sv.VAE).fit(X)
+    second_stage(est, X, training=sv.Training(steps=20, verbose=0))
+    est.save(tmp_path / "whole")
+    tensors, meta = storage.load_folder(tmp_path / "whole")
+    for change, message in (({"n_features_in": 10**12}, "stored numbers"), ({"n_steps": "x"}, "n_steps to be")):
+        inner = meta["second_stage"] | change
+        storage.save_folder(tmp_path / "forged", tensors, meta | {"second_stage": inner})
+        with pytest.raises(StorageError, match=f"is incomplete or was changed: .*{message}"):
             sv.load(tmp_path / "forged")
 
 

@@ -4,6 +4,7 @@ import math
 import os
 import tracemalloc
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -163,6 +164,37 @@ def test_what_auto_chooses() -> None:
     with pytest.raises(ValueError, match=r"auto, standard, unit-norm, none; got 'minmax'"):
         chosen("minmax", images)
     assert set(SCALES) == {"auto", "standard", "unit-norm", "none"}
+
+
+def test_auto_standardises_what_would_vary_less_than_the_floor() -> None:
+    """Values in [0, 1] that hardly vary, and 8-bit numbers far below 255: a model with that floor would see nothing."""
+    unit = np.random.default_rng(0).random((200, 3))
+    narrow, counts, images = 0.5 + 0.1 * unit, (16 * unit).astype(np.uint8), (255 * unit).astype(np.uint8)
+    for X in (narrow, counts):
+        data = stats(place(X, CPU, resident=False))
+        assert torch.equal(choose("auto", data, X.dtype, least=0.03).scale, choose("standard", data, X.dtype).scale)
+        assert len(set(choose("auto", data, X.dtype).scale.tolist())) == 1  # no floor: as it is, or by 255
+    for X in (unit, images, np.full((5, 3), 0.7), np.full((5, 3), 9, np.uint8)):  # rows that vary, and that never do
+        data = stats(place(X, CPU, resident=False))
+        assert torch.equal(choose("auto", data, X.dtype, least=0.03).scale, choose("auto", data, X.dtype).scale)
+
+
+def scale_of(X: np.ndarray, **own: Any) -> set[float]:
+    est = sv.VSC(4, hidden=(8,), training=sv.Training(steps=1, verbose=0), **own).fit(X)
+    return {round(v, 4) for v in est.scaling_.scale.tolist()}
+
+
+@quiet
+def test_only_a_variance_that_is_learned_has_a_floor() -> None:
+    """Zeros and ones that are rare stay what they are, and so do grey values that are told by zeros and ones."""
+    rng = np.random.default_rng(0)
+    rare = (rng.random((400, 3)) < 0.01).astype(np.float32)
+    narrow = (0.5 + 0.1 * rng.random((400, 3))).astype(np.float32)
+    assert scale_of(rare) == {1.0}
+    assert scale_of(narrow, likelihood="bernoulli") == {1.0}
+    assert scale_of(narrow, likelihood="fixed-gaussian") == {1.0}
+    assert scale_of(narrow, variance_floor=1e-4) == {1.0}
+    assert max(scale_of(narrow)) < 0.05
 
 
 def test_unit_norm() -> None:

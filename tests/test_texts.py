@@ -151,6 +151,9 @@ NUMBERS: dict[str, Any] = {
     "CSR": sp.csr_matrix((3, 2)),
     "DOK": sp.dok_array((3, 2)),
     "DataFrame": frame,
+    "Table": sv.data.Table(np.zeros((3, 2)), ("height", "weight")),
+    "Table of one column": sv.data.Table(np.zeros((3, 1)), ("height",)),
+    "Table of one CSR column": sv.data.Table(sp.csr_array((3, 1)), ("height",)),
     "None": None,
     "a number": 3.0,
     "nothing": [],
@@ -182,6 +185,7 @@ def test_numbers_stay_numbers(name: str) -> None:
         {"a", "b"},
         {1: "a"},
         [["a"]],
+        sv.data.Table(np.array([["a"], ["b"]], dtype=object), ("said",)),
     ],
 )
 def test_texts_are_texts(given: Any) -> None:

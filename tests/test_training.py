@@ -7,6 +7,7 @@ import json
 import math
 import os
 import random
+import re
 import signal
 import sys
 import threading
@@ -65,17 +66,16 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
         advance(self)
         current.clear()
 
-    def step(self: Adam, *args: Any, **kwargs: Any) -> Any:
+    def step(self: Adam, gradients: list[Tensor]) -> None:
         if current:
             run = current[0]
-            gradients = [p.grad for p in run.parameters]
             entry: dict[str, Any] = {name: float(value) for name, (value,) in run.knobs.items()}
             entry |= {"step": run.step, "rate": float(run.rate), "rate_factor": run.rate_factor}
             entry["rows"] = run.order(run.step).tolist()
             entry["norm"] = float(torch.stack([g.norm() for g in gradients]).norm())
             entry["moments"] = sum(float(v.abs().sum()) for k, v in run.optimiser.state())
             seen.append(entry)
-        return adam_step(self, *args, **kwargs)
+        adam_step(self, gradients)
 
     monkeypatch.setattr(Run, "advance", spy)
     monkeypatch.setattr(Adam, "step", step)
@@ -522,8 +522,14 @@ def test_a_finite_explosion_is_rolled_back(monkeypatch: pytest.MonkeyPatch, capf
 def test_an_explosion_that_returns_ends_the_run_at_its_last_good_state(monkeypatch: pytest.MonkeyPatch) -> None:
     spoil(monkeypatch, lambda run: run.step == 27)
     est = make(likelihood="fixed-gaussian", training={"report_every": 10})
-    with pytest.raises(sv.DivergenceError, match=r"by step 30 -log p\(x\|z\) had grown to .*5 retries.*learning_rate"):
+    with pytest.raises(
+        sv.DivergenceError, match=r"by step 30 -log p\(x\|z\) had grown to .*5 retries.*learning_rate"
+    ) as diverged:
         est.fit(X)
+    told = re.search(r"Those rows' inputs, as the network sees them, span (\S+) to (\S+)\. What", str(diverged.value))
+    scaled = est.scaling_(torch.tensor(X))
+    assert told is not None
+    assert float(scaled.min()) <= float(told[1]) + 1e-3 < float(told[2]) <= float(scaled.max()) + 1e-3
     assert est.history_.column("step") == [10, 20]
     assert (
         float(
@@ -582,6 +588,19 @@ def test_advice_that_is_followed_already_is_not_given(monkeypatch: pytest.Monkey
         with pytest.warns(sv.SparsityWarning, match="nearly collapsed") as caught:
             make(sv.BetaVAE, beta=1e4, scale=scale, training={"steps": 200}).fit(X)
         assert ("scale='auto'" in str(caught[0].message)) == (scale == "none")
+
+
+def test_one_row_is_not_judged(recwarn: pytest.WarningsRecorder) -> None:
+    """It differs from no other, whatever the code."""
+    for cls in (sv.VSC, sv.VAE):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", sv.SparsityWarning)
+            est = make(cls, training={"steps": 200}).fit(X)
+        est.partial_fit(X[:1])
+        make(cls, training={"validation_fraction": 0.5}).fit(X[:2])  # one to train on, one to watch
+    assert not [w for w in recwarn if issubclass(w.category, sv.SparsityWarning)]
+    with pytest.warns(sv.SparsityWarning, match="only 0 of 6 units differ between rows"):
+        make(sv.BetaVAE, beta=1e4, training={"steps": 200}).fit(X[:2])
 
 
 STEPS, CHEAPER, ALPHA = "more steps", "a smaller weight of the KL", "a larger alpha"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -37,6 +36,8 @@ def evaluate(
     as_json: Json = False,
 ) -> None:
     """Score, sparsity, reconstruction error, cost of caps."""
+    from sparsevae.evaluation import standard_error
+
     limits: tuple[int, ...] = caps or ()
     est = load_model(folder)
     if labelled := as_labelled(est):
@@ -50,7 +51,7 @@ def evaluate(
         result["importance"] = {
             "samples": importance,
             "bound": float(b.bound.mean()),
-            "standard_error": float(b.bound.std() / math.sqrt(len(b.bound))),
+            "standard_error": standard_error(b.bound),
             "effective_samples": float(b.effective_samples.mean()),
         }
     result |= est.evaluate(X, caps=limits)
@@ -88,11 +89,13 @@ _MEANINGS = {
 
 def _report(r: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     """Evaluated numbers as lines of (name, value, what it is)."""
+    from sparsevae.evaluation import with_error
+
     meaning = _MEANINGS.get(r["score_meaning"], r["score_meaning"])
-    lines = [("score", f"{r['score']:.2f} ± {r['score_standard_error']:.2f}", f"nats; {meaning}")]
+    lines = [("score", with_error(r["score"], r["score_standard_error"]), f"nats; {meaning}")]
     if b := r.get("importance"):
         note = f"nats; {b['samples']} samples, {b['effective_samples']:.3g} effective"
-        lines.append(("importance bound", f"{b['bound']:.2f} ± {b['standard_error']:.2f}", note))
+        lines.append(("importance bound", with_error(b["bound"], b["standard_error"]), note))
     elif "importance_bound" in r:
         note = f"nats; 1,000 hard samples, on {r['importance_rows']:,} rows"
         lines.append(("importance bound", f"{r['importance_bound']:.2f}", note))
