@@ -399,10 +399,8 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Learner):
         names = getattr(self, "feature_names_in_", None)
         meta = {
             "class": type(self).__name__,
-            "constructor": self.built_,
-            "own_networks": [k for k in ("encoder", "decoder") if getattr(self, k) is not None],
+            **self.built_,
             "training": None if self.training is None else encode(self._portable_training(), "training"),
-            "text": None if self.text is None else self.text.plain(),
             "feature_names_in": None if names is None else [str(name) for name in names],
             **of_input,
             "settled": {
@@ -435,7 +433,7 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Learner):
         self.usual_ = settled.pop("usual", dict(self.usual.get(self.input_.kind, {})))
         known = Training(**(self._training().get_params(deep=False) | settled))
         self.training_ = self.input_.settle(known, self.n_rows_)
-        self.model_, self.built_ = self._build(self.input_.width, torch.Generator()).eval(), self._constructor()
+        self.model_, self.built_ = self._build(self.input_.width, torch.Generator()).eval(), self._plain()
         for part, module in (("model.", self.model_), ("scaling.", self.input_.prepare)):
             fill(module, below(tensors, part))
         if "second_stage" in meta:

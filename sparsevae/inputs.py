@@ -246,7 +246,7 @@ class Arrays(Input):
             levels = self._levels(data)
             binary = bool(levels) and levels <= {0.0, 1.0}
             self.law = "bernoulli" if binary or est._training().binarise else "gaussian"
-        if self.law == "gaussian":  # whose variance is learned: what varies less than its floor would go unseen
+        if self.law == "gaussian" and est._generates():  # what varies less than its variance's floor would go unseen
             self.scaling = scalings.choose(est.scale, data, X.dtype, least=est.variance_floor)
         self._check_support(est, data)
 

@@ -98,10 +98,10 @@ class Learner(Recipe):
 
     def check_unchanged(self) -> None:
         """Refuse to go on with a model whose constructor has come to say something else."""
-        now = self._constructor()
-        changed = [k for k, old in self.built_.items() if now[k] != old]
+        old, new = (_in_words(plain) for plain in (self.built_, self._plain()))
+        changed = [k for k in old if new[k] != old[k]]
         if changed:
-            was, is_ = (", ".join(f"{k}={decode(each[k])!r}" for k in changed) for each in (self.built_, now))
+            was, is_ = (", ".join(f"{k}={words[k]}" for k in changed) for words in (old, new))
             raise ValueError(
                 f"this {type(self).__name__} was fitted with {was}, and is now set to {is_}: set that back, or call "
                 "fit for a new model."
@@ -130,7 +130,7 @@ class Learner(Recipe):
         self._moments: dict[str, Tensor] | None = None
         weights = torch.Generator().manual_seed(mix(settings.seed, 0))
         device, model = settings.torch_device(), self._build(self.input_.width, weights)
-        self.model_, self.built_ = model, self._constructor()
+        self.model_, self.built_ = model, self._plain()
         self.to(device)
         some = torch.randperm(rows.shape[0], generator=torch.Generator().manual_seed(mix(settings.seed, 7)))[:BLOCK]
         model.prior.start(self.input_.prepare(rows.take(some).to(device)))
@@ -262,3 +262,9 @@ class Learner(Recipe):
         for start in range(0, n, size):
             index = torch.arange(start, start + size, device=rows.device)
             yield index.clamp_max(n - 1), min(size, n - start)
+
+
+def _in_words(plain: Mapping[str, Any]) -> dict[str, str]:
+    """A stored recipe as a user would write it."""
+    own = {k: "a network of your own" if k in plain["own_networks"] else "None" for k in ("encoder", "decoder")}
+    return {k: repr(decode(v)) for k, v in plain["constructor"].items()} | {**own, "text": repr(plain["text"])}

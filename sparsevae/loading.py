@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["below", "fill", "load", "revive"]
 
-_SPARE = 2**24  # numbers: what a network may take for itself beside those that are stored, at once
+_SPARE = 2**24  # numbers: what networks may take for themselves beside those that are stored, and copies of these
 _SIZED = (torch.empty, torch.zeros, torch.ones, torch.full, torch.rand, torch.randn)
 
 
@@ -62,18 +62,20 @@ _PLAIN: dict[str, tuple[str, Callable[[Any], bool]]] = {
 
 
 class _Ration(TorchFunctionMode):
-    """Refuses a tensor of more numbers than are stored, and some to spare, before memory is asked for."""
+    """Refuses tensors of far more numbers than are stored, in all, before memory is asked for."""
 
     def __init__(self, path: str | Path, tensors: Mapping[str, Tensor]) -> None:
         super().__init__()
         self.path, self.stored = path, sum(t.numel() for t in tensors.values())
+        self.left = 4 * self.stored + _SPARE
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if func in _SIZED:
             sized = {k: v for k, v in kwargs.items() if k != "generator"} | {"device": "meta"}
             shape = list(func(*args, **sized).shape)
-            if torch.Size(shape).numel() > self.stored + _SPARE:
+            self.left -= torch.Size(shape).numel()
+            if self.left < 0:
                 expected = f"settings that fit its {self.stored:,} stored numbers"
                 raise storage.damaged(self.path, expected, f"some that make a tensor of shape {shape}")
         return func(*args, **kwargs)
@@ -116,13 +118,15 @@ def load(
     tensors, meta = storage.load_folder(path)
     try:
         return revive(path, tensors, meta, {"encoder": encoder, "decoder": decoder}, cls)
-    except storage.StorageError:
-        raise
-    except (KeyError, TypeError) as error:
-        raise storage.StorageError(
-            f"{path} holds settings that this version of sparsevae does not know ({_line(error)}); upgrade to load it."
-        ) from error
-    except (ValueError, AttributeError, ArithmeticError, LookupError, RuntimeError, MemoryError) as error:
+    except (TypeError, ValueError, AttributeError, ArithmeticError, LookupError, RuntimeError) as error:
+        passed = any(given is not None for given in (encoder, decoder, cls))
+        if isinstance(error, storage.StorageError) or passed:
+            raise  # it is told, or what was passed may be at fault
+        if isinstance(error, (KeyError, TypeError)):
+            raise storage.StorageError(
+                f"{path} holds settings that this version of sparsevae does not know ({_line(error)}); upgrade to load "
+                "it."
+            ) from error
         raise storage.damaged(path, "settings that make a model", _line(error)) from error
 
 

@@ -162,7 +162,7 @@ def _operate(est: SparseCoder, smaller: SparseCoder, keep: Tensor, cut: Tensor, 
         del smaller.second_stage_  # it speaks of the longer codes
     if smaller.decoder is not None:  # the user's own module, now for a smaller code; a head of ours follows it
         smaller.decoder = copy.deepcopy(next(new.decoder.children())).cpu()
-    smaller.built_ = smaller._constructor()
+    smaller.built_ = smaller._plain()
     prior = smaller.prior().to(device)
     own, less = old.prior.state_dict(), prior.state_dict()  # numbers with another shape there are those of units
     prior.load_state_dict({k: v if v.shape == less[k].shape else v.index_select(-1, keep) for k, v in own.items()})

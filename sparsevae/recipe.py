@@ -74,6 +74,10 @@ class Recipe(BaseEstimator):
         """Weights of the terms; schedules may drive those named here."""
         return {"kl_z": 1.0}
 
+    def _generates(self) -> bool:
+        """Whether the model has a p(x|z)."""
+        return True
+
     def _value(self, name: str) -> Any:
         """A constructor argument, or what None means: `usual_` of the fitted model; before fit that for numbers."""
         own = getattr(self, name)
@@ -144,6 +148,14 @@ class Recipe(BaseEstimator):
                 params[name] = default()
         super().set_params(**params)
         return self
+
+    def _plain(self) -> dict[str, Any]:
+        """The recipe in plain values, as it is stored; without `training`, which may change from run to run."""
+        return {
+            "constructor": self._constructor(),
+            "own_networks": [k for k in ("encoder", "decoder") if getattr(self, k) is not None],
+            "text": None if self.text is None else self.text.plain(),
+        }
 
     def _constructor(self) -> dict[str, Any]:
         own = ("encoder", "decoder", *_NESTED)

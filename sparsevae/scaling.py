@@ -95,7 +95,8 @@ def choose(name: str, data: Stats, dtype: np.dtype[np.generic], least: float = 0
     "auto" leaves values that fill [0, 1] alone, divides 8-bit images by 255, and standardises everything else, also
     where these would leave no column with a variance of `least` (term frequencies, 8-bit numbers far below 255).
     A standardised column has unit variance, or less where that keeps every training value within 10: a pixel that is
-    lit once in 60,000 images is not blown up to 245. Constant columns are only centred.
+    lit once in 60,000 images is not blown up to 245. Constant columns are only centred, those of 8-bit images in their
+    unit.
     """
     identity = torch.zeros(len(data.mean)), torch.ones(len(data.mean))
     if name not in SCALES:
@@ -105,10 +106,12 @@ def choose(name: str, data: Stats, dtype: np.dtype[np.generic], least: float = 0
     if name == "none":
         return Affine(*identity)
     unit = 1.0 if data.low >= 0 and 0.5 <= data.high <= 1 else 255.0 if dtype == np.uint8 else None
-    if name == "auto" and unit is not None:
+    if name != "auto":
+        unit = None
+    if unit is not None:
         spread = float(data.std.max()) / unit
         if spread == 0 or spread**2 >= least:  # rows that are all the same tell nothing of those to come
             return Affine(identity[0], unit * identity[1])
     scale = torch.maximum(data.std, data.reach / 10)
     tiny = scale <= 1e-7 * data.mean.abs().clamp_min(torch.finfo(torch.float32).tiny)
-    return Affine(data.mean, torch.where(tiny, 1.0, scale))
+    return Affine(data.mean, torch.where(tiny, unit or 1.0, scale))

@@ -160,7 +160,8 @@ def check_folder(path: PathLike, *, kind: str = "model") -> None:
 def held(folder: PathLike) -> Iterator[None]:
     """Have a folder for a run alone; a BlockingIOError where another run has it, of any process or thread.
 
-    The lock is the system's, on a small file in the folder, so a process that dies lets it go, be it by SIGKILL.
+    The lock is the system's, on a small file in the folder, so a process that dies lets it go, be it by SIGKILL (and
+    the children that it forked, if any, have ended too).
     Where the system or the file system has no such locks, the run goes on without.
     """
     path = Path(folder) / _LOCK

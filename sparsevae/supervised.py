@@ -176,7 +176,6 @@ class LabelledCoder(SparseCoder):
         return Training(validation_fraction=0.1, patience=5)
 
     def _generates(self) -> bool:
-        """Whether the model has a p(x|z)."""
         return False
 
     def evaluate(self, X: Any, y: Any = None, *, caps: Sequence[int] = (), n_samples: int = 10) -> dict[str, Any]:
@@ -220,6 +219,8 @@ class LabelledCoder(SparseCoder):
         """
         self.check()
         fresh = not hasattr(self, "model_")
+        if not fresh:
+            self.check_unchanged()
         X = self._read(X, reset=fresh)
         Y = self._targets(X, y, label_names, classes)
         self._accept(Y)

@@ -508,3 +508,21 @@ def test_a_small_one_learns_the_classes_of_dbpedia_within_seconds() -> None:
         est.fit([data.X[i] for i in train], data.y[train])
     with pytest.warns(UserWarning, match="were cut"):
         assert est.score([data.X_test[i] for i in test], data.y_test[test]) > 0.75
+
+
+@pytest.mark.parametrize("cls", [sv.CodeClassifier, sv.SDLGMCounter])
+def test_images_are_divided_by_255_where_no_variance_is_learned(cls: Any) -> None:
+    """There is no p(x|z) and no floor of its variance, so nothing asks for columns that vary more."""
+    rng = np.random.default_rng(0)
+    X, y = rng.integers(0, 200, (60, 9)).astype(np.uint8), rng.integers(0, 2, 60)
+    est = cls(hidden=(8,), training=sv.Training(steps=2, verbose=0)).fit(X, y)
+    assert set(est.scaling_.scale.tolist()) == {255.0}
+    assert cls().get_params().get("variance_floor") is None
+
+
+def test_a_classifier_does_not_go_on_as_another() -> None:
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(60, 9)), rng.integers(0, 2, 60)
+    est = sv.CodeClassifier(4, hidden=(8,), training=sv.Training(steps=2, verbose=0)).fit(X, y)
+    with pytest.raises(ValueError, match="was fitted with n_components=4, and is now set to n_components=5"):
+        est.set_params(n_components=5).partial_fit(X, y)

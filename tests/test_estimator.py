@@ -789,6 +789,8 @@ CHANGES: dict[str, dict[str, Any]] = {
     "another prior": {"alpha": 0.7},
     "another floor": {"variance_floor": 0.5},
     "other layers": {"hidden": (8, 8)},
+    "another network": {"encoder": nn.Linear(12, 3)},
+    "other texts": {"text": sv.Text(embedding=4)},
 }
 
 
@@ -802,6 +804,15 @@ def test_a_fitted_model_is_saved_as_it_was_fitted_whatever_is_set_since(change: 
     back = sv.load(tmp_path / "model")
     assert back.score(X) == est.score(X) == score
     assert {k: getattr(back, k) for k in change} == {k: saved[k] for k in change}
+
+
+def test_a_network_of_one_s_own_is_asked_for_whatever_is_set_since(tmp_path: Path) -> None:
+    X, own = table(300), nn.Sequential(nn.Linear(12, 8), nn.ReLU())
+    est = make(encoder=own, training={"steps": 20}).fit(X)
+    est.set_params(encoder=None).save(tmp_path / "model")
+    assert sv.load(tmp_path / "model", encoder=own).score(X) == est.score(X)
+    with pytest.raises(ValueError, match=r"encoder cannot take a float tensor of shape \(B, 12\)"):
+        sv.load(tmp_path / "model", encoder=nn.Linear(11, 8))
 
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)

@@ -197,6 +197,17 @@ def test_only_a_variance_that_is_learned_has_a_floor() -> None:
     assert max(scale_of(narrow)) < 0.05
 
 
+@quiet
+def test_a_dark_pixel_of_faint_8_bit_images_keeps_their_unit() -> None:
+    faint = np.random.default_rng(0).integers(0, 40, (200, 3)).astype(np.uint8)
+    faint[:, 1] = 0
+    data = stats(place(faint, CPU, resident=False))
+    scale = choose("auto", data, faint.dtype, least=0.03).scale.tolist()
+    assert scale[1] == 255
+    assert max(scale[0], scale[2]) < 20
+    assert choose("standard", data, faint.dtype).scale.tolist()[1] == 1
+
+
 def test_unit_norm() -> None:
     scaling = UnitNorm(2)
     assert not scaling.reversible
