@@ -105,9 +105,7 @@ def choose(name: str, data: Stats, dtype: np.dtype[np.generic], least: float = 0
         return UnitNorm(len(data.mean))
     if name == "none":
         return Affine(*identity)
-    unit = 1.0 if data.low >= 0 and 0.5 <= data.high <= 1 else 255.0 if dtype == np.uint8 else None
-    if name != "auto":
-        unit = None
+    unit = _unit(data, dtype) if name == "auto" else None
     if unit is not None:
         spread = float(data.std.max()) / unit
         if spread == 0 or spread**2 >= least:  # rows that are all the same tell nothing of those to come
@@ -115,3 +113,10 @@ def choose(name: str, data: Stats, dtype: np.dtype[np.generic], least: float = 0
     scale = torch.maximum(data.std, data.reach / 10)
     tiny = scale <= 1e-7 * data.mean.abs().clamp_min(torch.finfo(torch.float32).tiny)
     return Affine(data.mean, torch.where(tiny, unit or 1.0, scale))
+
+
+def _unit(data: Stats, dtype: np.dtype[np.generic]) -> float | None:
+    """What 1 is called in data that look like images: 1 where values fill [0, 1], 255 where they are 8-bit."""
+    if data.low >= 0 and 0.5 <= data.high <= 1:
+        return 1.0
+    return 255.0 if dtype == np.uint8 else None
