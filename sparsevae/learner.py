@@ -86,8 +86,6 @@ class Learner(Recipe):
         """
         self.check()
         fresh = not hasattr(self, "model_")
-        if not fresh:
-            self.check_unchanged()
         X = self._read(X, reset=fresh)
         if fresh:
             self._start(X)
@@ -108,7 +106,8 @@ class Learner(Recipe):
             )
 
     def _once_more(self, n_rows: int) -> tuple[Training, dict[str, Schedule]]:
-        """Settings and schedules of one more pass."""
+        """Settings and schedules of one more pass over the model that was built."""
+        self.check_unchanged()
         settings = self._training()
         plan = {**self.schedules(), **(settings.schedules or {})}
         kept = lasting(self.model_) if self.n_steps_ else ()

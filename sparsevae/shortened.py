@@ -6,6 +6,7 @@ what they are turn out to be nothing: a standard prior has mean 0 and scale 1, i
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -88,7 +89,7 @@ def _is_all(value: Any, number: float) -> bool:
         value = constant(value)
     if isinstance(value, Tensor):
         return bool((value == number).all()) and not bool(value.signbit().any())
-    return isinstance(value, (int, float)) and value == number and str(value)[0] != "-"
+    return isinstance(value, (int, float)) and value == number and math.copysign(1.0, value) > 0
 
 
 _NEUTRAL = {

@@ -219,8 +219,6 @@ class LabelledCoder(SparseCoder):
         """
         self.check()
         fresh = not hasattr(self, "model_")
-        if not fresh:
-            self.check_unchanged()
         X = self._read(X, reset=fresh)
         Y = self._targets(X, y, label_names, classes)
         self._accept(Y)
