@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from sklearn.base import clone
 from torch import Tensor, nn
 
 import sparsevae as sv
@@ -44,6 +45,13 @@ def quiet(est: Any, X: Any) -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", sv.SparsityWarning)
         return est.fit(X)
+
+
+def check_learner(estimator: Any, check: Any) -> None:
+    """One of scikit-learn's checks, with a few steps unless it asks how well the training data are learned."""
+    if check.func.__name__ not in ("check_classifiers_train", "check_regressors_train"):
+        estimator = clone(estimator).set_params(training__steps=5)
+    check(estimator)
 
 
 class Shifted(nn.Module):

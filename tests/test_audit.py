@@ -42,7 +42,7 @@ PLANTED: dict[str, Any] = {
     "likelihood": "fixed-gaussian",
     "variance": 0.1,
     "scale": "none",
-    "training": sv.Training(steps=4000, batch_size=64, learning_rate=5e-3, verbose=0),
+    "training": sv.Training(steps=1500, batch_size=64, learning_rate=1e-2, verbose=0),
 }
 
 
@@ -706,7 +706,7 @@ def test_a_code_without_an_active_unit_has_none_to_degrade(planted_rows: Any) ->
 
 
 def test_the_size_grows_until_units_stay_unused(planted_rows: Any) -> None:
-    training = sv.Training(steps=1500, batch_size=64, learning_rate=5e-3, verbose=0)
+    training = sv.Training(steps=700, batch_size=64, learning_rate=1e-2, verbose=0)
     found = suggest_size(sv.VAE(**PLANTED | {"training": training}), planted_rows, start=2)
     assert [row["n_components"] for row in found.table] == [2, 4]
     assert found.table.column("verdict") == ["too small", "well sized"]
@@ -715,7 +715,7 @@ def test_the_size_grows_until_units_stay_unused(planted_rows: Any) -> None:
 
 
 def test_the_search_for_a_size_ends_at_the_largest(planted_rows: Any) -> None:
-    est = sv.VAE(**PLANTED | {"training": sv.Training(steps=600, batch_size=64, learning_rate=5e-3, verbose=0)})
+    est = sv.VAE(**PLANTED | {"training": sv.Training(steps=200, batch_size=64, learning_rate=5e-3, verbose=0)})
     found = suggest_size(est, planted_rows, start=1, most=2, factor=10.0)
     assert [row["n_components"] for row in found.table] == [1, 2]
     assert (found.size, found.audit.verdict) == (2, "too small")

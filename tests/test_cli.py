@@ -378,7 +378,7 @@ def test_of_one_row_the_standard_errors_are_not_known(folders: dict[str, Path], 
 def test_evaluate_prints_three_numbers_of_a_discrete_code(tmp_path: Path, run: Any) -> None:
     X = (sv.data.load("digits").X[:60] > 127).astype(float)
     np.save(tmp_path / "X.npy", X)
-    est = sv.SDLGM(6, cap=2, hidden=(8,), gradient="paper", training=sv.Training(steps=20, verbose=0)).fit(X)
+    est = sv.SDLGM(6, cap=2, hidden=(8,), gradient="paper", training=sv.Training(steps=5, verbose=0)).fit(X)
     est.save(tmp_path / "model")
     found = est.evaluate(X)
     shown = {
@@ -406,11 +406,14 @@ def test_report_writes_the_page_of_a_saved_model(folders: dict[str, Path], tmp_p
     assert (out.code, "ends in .html" in out.err) == (1, True)
 
 
-def test_what_was_written_is_told_as_json(folders: dict[str, Path], tmp_path: Path, run: Any) -> None:
+def test_what_was_written_is_told_as_json(
+    folders: dict[str, Path], tmp_path: Path, run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     out = tmp_path / "s.png"
     told = run("sample", folders["VSC"], "-n", 5, "--seed", 3, "--out", out, "--json").json
     assert told == {"model": "VSC", "out": str(out), "shape": [5, 64], "seed": 3}
     page = tmp_path / "page.html"
+    monkeypatch.setattr("sparsevae.report._pictures", lambda est, view: [])
     told = run("report", folders["VSC"], "-d", "digits", "--out", page, "--json").json
     about = {"model": "VSC", "data": "digits", "split": "test"}
     assert told == {**about, "out": str(page), "rows": 359, "bytes": page.stat().st_size}

@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 import scipy.sparse as sp
 import torch
-from conftest import Shifted
+from conftest import Shifted, check_learner
 from safetensors.torch import load_file
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
@@ -91,7 +91,7 @@ def reader() -> Any:
 
 @parametrize_with_checks([make(training={"steps": 60}, text={}), make(training={"steps": 60}, scale="unit-norm")])
 def test_scikit_learn_s_own_checks(estimator: Any, check: Any) -> None:
-    check(estimator)
+    check_learner(estimator, check)
 
 
 def test_the_size_of_the_code_is_a_parameter_and_what_describes_x_is_none() -> None:

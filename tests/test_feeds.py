@@ -253,7 +253,7 @@ def test_one_feed_is_the_run_as_it_was_without_feeds() -> None:
     order = Order(torch.arange(150), 16, 0)
     assert [run.plan(t) for t in range(40)] == [(0, t) for t in range(40)]
     assert all(torch.equal(run.order(t), order(t)) for t in range(40))
-    (one, history), (host, expected) = trained(ragged((16,))), trained(Host(X, CPU))
+    (one, history), (host, expected) = trained(ragged((16,)), steps=20), trained(Host(X, CPU), steps=20)
     assert history == expected
     assert same(one, host)
 
@@ -296,7 +296,7 @@ def test_padding_never_changes_the_loss_nor_what_is_learned() -> None:
     """The same batches with and without most of their padding, in float64: only the rounding of sums differs."""
     found = {}
     for name, cls in (("narrow", Ragged), ("wide", Wide)):
-        found[name] = trained(ragged(cls=cls), model=story().double(), steps=60)
+        found[name] = trained(ragged(cls=cls), model=story().double(), steps=30)
     narrow, wide = found["narrow"], found["wide"]
     for a, b in zip(narrow[1], wide[1], strict=True):
         assert a == pytest.approx(b, rel=1e-6)  # histories are kept in float32
@@ -321,11 +321,11 @@ class KilledError(Exception):
     pass
 
 
-@pytest.mark.parametrize("kills", [(3,), (33,), (12, 20, 39)])
+@pytest.mark.parametrize("kills", [(3,), (17,), (6, 10, 19)])
 def test_a_killed_run_of_several_widths_resumes_bit_by_bit(
     kills: tuple[int, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    chosen = {"checkpoint_every": 10, "validation_fraction": 0.2, "patience": 9, "clip_norm": 5.0}
+    chosen = {"steps": 20, "checkpoint_every": 5, "validation_fraction": 0.2, "patience": 9, "clip_norm": 5.0}
     whole, history = trained(ragged(), folder=str(tmp_path / "whole"), **chosen)
     advance, parted = Run.advance, {"folder": str(tmp_path / "parts"), "resume": True, **chosen}
     for kill in kills:
@@ -433,7 +433,7 @@ def test_every_width_has_a_graph_of_its_own_in_one_pool_of_memory(monkeypatch: p
 
 
 def test_where_one_graph_fails_every_width_goes_on_without(monkeypatch: pytest.MonkeyPatch) -> None:
-    run, said = run_of(ragged()), []
+    run, said = run_of(ragged(), total=20), []
 
     def half() -> None:
         run.feeds[0].run = pytest.fail
@@ -441,9 +441,9 @@ def test_where_one_graph_fails_every_width_goes_on_without(monkeypatch: pytest.M
 
     run._attempt("capturing a CUDA graph of", half, said.append)
     assert said == ["capturing a CUDA graph of the step failed (RuntimeError: out of memory); going on without."]
-    for _ in range(40):
+    for _ in range(20):
         run.advance()
-    (model, _) = trained(ragged(), decay="cosine")
+    (model, _) = trained(ragged(), decay="cosine", steps=20)
     assert same(run.model, model)
 
 

@@ -349,7 +349,7 @@ def test_the_sigmoid_gate_has_the_gradient_of_its_own_expectation() -> None:
 
 def test_gumbel_softmax_of_two_categories_is_the_concrete_bit() -> None:
     """The difference of two Gumbel variables is logistic: same expected gradient, with opposite signs."""
-    grid = (torch.arange(1200, dtype=torch.float64) + 0.5) / 1200
+    grid = (torch.arange(600, dtype=torch.float64) + 0.5) / 600
     u = torch.cartesian_prod(grid, grid)[:, None, :]
     a, (f, slope) = torch.tensor([[0.3, -0.9]], dtype=torch.float64, requires_grad=True), polynomial(-1.0, 0.0, 4.0)
     for estimator, hard in ((Concrete(0.75), False), (StraightThroughConcrete(0.75), True)):
@@ -779,11 +779,11 @@ def weights(est: sv.VSC) -> Tensor:
 @pytest.mark.parametrize("name", GATES)
 def test_vsc_trains_with_every_gate_and_repeats_itself(name: str) -> None:
     """The loss falls, the true bound rises above that of an untrained model, and a second run has the same bits."""
-    est = make(name, n_samples=2).fit(data())
+    est = make(name, n_samples=2, steps=150, learning_rate=2e-2).fit(data())
     losses = est.history_.column("loss")
     assert losses[-1] < losses[0] - 0.5
     assert est.score(data()) > make(name, steps=1).fit(data()).score(data()) + 1
-    assert torch.equal(weights(est), weights(make(name, n_samples=2).fit(data())))
+    assert torch.equal(*(weights(make(name, n_samples=2, steps=20).fit(data())) for _ in range(2)))
     assert torch.isfinite(torch.as_tensor(est.importance_bound(data()[:5], n_samples=10).bound)).all()
 
 

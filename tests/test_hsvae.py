@@ -242,7 +242,7 @@ CASES = {  # slabs no narrower than the prior's, concentrations below its own: w
 @pytest.mark.parametrize("name", CASES)
 def test_hard_bounds_lie_below_the_likelihood_and_climb_to_it(name: str, spike: float) -> None:
     model, truth = tiny(CASES[name], spike), torch.tensor(exact(spike))
-    runs = {k: repeated(model, k, r) for k, r in ((1, 200), (30, 60), (10_000, 12))}
+    runs = {k: repeated(model, k, r) for k, r in ((1, 100), (30, 40), (10_000, 12))}
     for b in runs.values():
         for estimates in (b.elbo, b.importance):
             assert bool((estimates.mean(0) <= truth + 3 * estimates.std(0) / len(estimates) ** 0.5).all())
@@ -286,7 +286,8 @@ def test_the_score_is_the_exact_elbo_of_both_latents(name: str) -> None:
 def test_with_unbiased_gates_the_gradient_is_that_of_the_exact_elbo(gate: Any, draws: dict[str, int]) -> None:
     """Beta draws by their implicit gradient, gates by the score of their costs: heads of loc, s, a and b alike."""
     encoder = Fixed(0.4, 0.6, 1.5, 2.0)
-    model, x, n = tiny(encoder, gate=gate, **draws), torch.tensor(ROWS[:1]), 2000
+    model, x = tiny(encoder, gate=gate, **draws), torch.tensor(ROWS[:1])
+    n = 2000 // math.prod(draws.values())  # as many draws in all
     objective = Objective(nll, kl, weights={"kl_z": 1.0, "kl_gamma": 1.0})
     each = []
     for seed in range(30):
@@ -520,9 +521,9 @@ def test_a_steeper_law_than_gamma_says_is_refused() -> None:
 @pytest.mark.parametrize("gate", [name for name in GATES if name != "slope-annealed"])
 @pytest.mark.parametrize("spike", [0.0, 0.05])
 def test_every_gate_trains(gate: str, spike: float) -> None:
-    est = fitted(steps=40, gate=gate, spike_scale=spike, n_gamma=2, n_z=2)
+    est = fitted(BITS[:500], 25, gate=gate, spike_scale=spike, n_gamma=2, n_z=2)
     assert est.history_[-1]["nll_x"] < est.history_[0]["nll_x"]
-    assert np.isfinite(est.score(BITS))
+    assert np.isfinite(est.score(BITS[:100]))
     assert np.isfinite(est.relaxed_objective(BITS[:100])).all()
 
 
@@ -589,13 +590,13 @@ def test_gated_means_have_one_gamma_of_a_seed_or_its_mean() -> None:
     est, rows = fitted(steps=100, kl_gamma=0.1, alpha=2.0, beta=2.0), BITS[:50]
     plain = est.posterior_means(rows)
     np.testing.assert_allclose(plain["gated"], est.gates(rows) * plain["slab"], rtol=1e-5, atol=1e-7)
-    drawn = np.stack([est.posterior_means(rows, seed=seed)["gated"] for seed in range(400)])
+    drawn = np.stack([est.posterior_means(rows, seed=seed)["gated"] for seed in range(100)])
     np.testing.assert_array_equal(drawn[3], est.posterior_means(rows, seed=3)["gated"])
     np.testing.assert_array_equal(est.posterior_means(rows[7:8], seed=3)["gated"][0], drawn[3, 7])  # a row's own
     np.testing.assert_array_equal(est.posterior_means(rows, seed=3)["slab"], plain["slab"])
     spread = drawn.std(0)
     assert spread.max() > 0.05  # a gamma each
-    error = np.abs(drawn.mean(0) - plain["gated"]) / (spread / 20 + 1e-6)
+    error = np.abs(drawn.mean(0) - plain["gated"]) / (spread / 10 + 1e-6)
     assert error.max() < 5.5
     share = drawn / plain["slab"]
     assert 0 <= share.min() < share.max() <= 1
@@ -647,10 +648,10 @@ def paid(est: Any, rows: Any, draws: int) -> tuple[float, float]:
 
 
 def test_a_kl_without_a_closed_form_is_that_of_the_score_s_draws() -> None:
-    training = sv.Training(steps=100, verbose=0)
+    training = sv.Training(steps=20, verbose=0)
     kl, less = paid(sv.MAT(4, hidden=(16,), training=training).fit(BITS), BITS[:3], 7)
     assert kl == pytest.approx(less, rel=1e-5)
-    kl, less = paid(fitted(spike_scale=0.05), BITS, 100)  # of gamma there is a closed form
+    kl, less = paid(fitted(spike_scale=0.05), BITS[:900], 100)  # of gamma there is a closed form
     assert kl == pytest.approx(less, rel=0.02)
 
 

@@ -29,26 +29,26 @@ def run(code: str) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize(
-    "code",
-    [
-        "",
-        "sparsevae.VSC, sparsevae.load, sparsevae.Training",
-        FIT,
-    ],
-    ids=["package", "estimator", "fit"],
-)
-def test_what_is_not_needed_is_not_loaded(code: str) -> None:
+STAGES = {"package": "", "estimator": "sparsevae.VSC, sparsevae.load, sparsevae.Training", "fit": FIT}
+
+
+@pytest.fixture(scope="module")
+def loaded() -> dict[str, list[str]]:
+    """What one process has loaded after each stage."""
     # scikit-learn imports pandas wherever it is installed, and pandas pyarrow: here it is not installed
-    program = f"""
-import sys
+    program = """
+import json, sys
 sys.modules["pandas"] = None
 import sparsevae
-{code}
-import json
-print(json.dumps([m for m in {HEAVY!r} if sys.modules.get(m) is not None]))
 """
-    assert json.loads(run(program)) == []
+    for code in STAGES.values():
+        program += f"{code}\nprint(json.dumps([m for m in {HEAVY!r} if sys.modules.get(m) is not None]))\n"
+    return dict(zip(STAGES, map(json.loads, run(program).splitlines()), strict=True))
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_what_is_not_needed_is_not_loaded(stage: str, loaded: dict[str, list[str]]) -> None:
+    assert loaded[stage] == []
 
 
 def test_importing_the_package_alone_loads_neither_torch_nor_scikit_learn() -> None:

@@ -29,7 +29,7 @@ N, D = 40, 16
 _rng = np.random.default_rng(0)
 X = (_rng.normal(size=(N, 3)) @ _rng.normal(size=(3, D)) + 0.3 * _rng.normal(size=(N, D))).astype(np.float32)
 GREY = _rng.random((N, D)).astype(np.float32)
-TEXTS = ["a red cat", "the blue dog sees a red cat", "the cat sleeps", "a dog"] * 10
+TEXTS = ["a red cat", "the blue dog sees a red cat", "the cat sleeps", "a dog"] * 4
 
 
 def make(cls: type[SparseCoder], *, training: dict[str, Any] | None = None, **changes: Any) -> Any:
@@ -368,7 +368,7 @@ TRAINING_EFFECTS: dict[str, tuple[dict[str, Any], Any]] = {
     "schedules": ({}, ...),  # drives the first weight of the model's own
     "binarise": ({}, True),  # on grey pixels
     "validation_fraction": ({}, 0.25),
-    "patience": ({"validation_fraction": 0.25, "report_every": 1, "learning_rate": 0.3, "steps": 20}, 1),
+    "patience": ({"validation_fraction": 0.25, "report_every": 1, "learning_rate": 0.3, "steps": 12}, 1),
     "seed": ({}, 1),
 }
 WITHOUT_EFFECT: dict[str, tuple[Any, str]] = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 import warnings
 from collections.abc import Callable
@@ -20,18 +21,24 @@ from sparsevae.auditing import audit
 from sparsevae.pruning import prune
 
 pytestmark = pytest.mark.filterwarnings("ignore::sparsevae.training.SparsityWarning")
-QUICK = sv.Training(steps=500, learning_rate=5e-3, verbose=0)
+QUICK = sv.Training(steps=100, learning_rate=5e-3, verbose=0)
+LEARNED = sv.Training(steps=300, learning_rate=5e-3, verbose=0)
+
+
+@functools.cache
+def rows() -> Any:
+    return sv.data.load("digits").X[:300]
 
 
 @pytest.fixture(scope="module")
 def X() -> Any:  # noqa: N802
-    return sv.data.load("digits").X[:700]
+    return rows()
 
 
 OWN = nn.Sequential(nn.Sequential(nn.Linear(14, 24, bias=False), nn.Tanh()), nn.Linear(24, 20), nn.ReLU())
 
 MODELS: dict[str, Callable[[], Any]] = {
-    "VAE": lambda: sv.VAE(14, hidden=(32,), training=QUICK),
+    "VAE": lambda: sv.VAE(14, hidden=(32,), training=LEARNED),
     "BetaVAE": lambda: sv.BetaVAE(14, beta=2.0, hidden=(24, 16), training=QUICK),
     "VSC": lambda: sv.VSC(14, alpha=0.2, hidden=(32,), training=QUICK),
     "VSC, never off": lambda: sv.VSC(14, alpha=1.0, hidden=(32,), training=QUICK),
@@ -39,16 +46,22 @@ MODELS: dict[str, Callable[[], Any]] = {
     "MAT": lambda: sv.MAT(14, hidden=(32,), training=sv.Training(steps=60, verbose=0)),
     "own networks": lambda: sv.VAE(14, encoder=nn.Linear(64, 32), decoder=OWN, training=QUICK),
     "linear decoder": lambda: sv.VAE(14, hidden=(16,), decoder=nn.Identity(), training=QUICK),
-    "bits": lambda: sv.DiscreteVAE(14, hidden=(32,), learned_prior=True, training=QUICK),
+    "bits": lambda: sv.DiscreteVAE(14, hidden=(32,), learned_prior=True, training=LEARNED),
     "convolutions": lambda: sv.VAE(14, hidden=(16,), network="conv", training=sv.Training(steps=30, verbose=0)),
 }
 
 
-@pytest.fixture(scope="module", params=MODELS)
-def fitted(request: Any, X: Any) -> Any:
+@functools.cache
+def model(name: str) -> Any:
+    """Fitted once, and changed by no test."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", sv.SparsityWarning)
-        return MODELS[request.param]().fit(X)
+        return MODELS[name]().fit(rows())
+
+
+@pytest.fixture(scope="module", params=MODELS)
+def fitted(request: Any) -> Any:
+    return model(request.param)
 
 
 def dense(Z: Any) -> Any:
@@ -102,11 +115,19 @@ def planted() -> Any:
     return (sources @ directions + 0.2 * rng.normal(size=(512, 12))).astype(np.float32)
 
 
+FAST = sv.Training(steps=1000, batch_size=64, learning_rate=1e-2, verbose=0)
 LONG = sv.Training(steps=2000, batch_size=64, learning_rate=5e-3, verbose=0)
-GAUSSIAN: dict[str, Any] = {"likelihood": "fixed-gaussian", "scale": "none", "hidden": (32,), "training": LONG}
+GAUSSIAN: dict[str, Any] = {"likelihood": "fixed-gaussian", "scale": "none", "hidden": (32,)}
 
 
-@pytest.mark.parametrize("est", [sv.VAE(12, **GAUSSIAN), sv.BetaVAE(12, beta=2.0, **GAUSSIAN), sv.VSC(12, **GAUSSIAN)])
+@pytest.mark.parametrize(
+    "est",
+    [
+        sv.VAE(12, **GAUSSIAN, training=FAST),
+        sv.BetaVAE(12, beta=2.0, **GAUSSIAN, training=FAST),
+        sv.VSC(12, **GAUSSIAN, training=LONG),
+    ],
+)
 def test_pruning_is_harmless(est: Any, planted: Any) -> None:
     found = audit(est.fit(planted), planted)
     smaller = prune(est, planted)
@@ -162,7 +183,7 @@ def test_encoding_takes_less_time_and_fewer_parameters(X: Any) -> None:
 
 
 def test_an_active_unit_is_spared_unless_forced(X: Any) -> None:
-    est = MODELS["VAE"]().fit(X)
+    est = model("VAE")
     best = int(audit(est, X).kl.argmax())
     with pytest.raises(ValueError, match=rf"these units are active, not left over: {best} \(KL .* force=True"):
         prune(est, X, units=[best])
@@ -222,7 +243,7 @@ def test_only_our_own_estimators_can_be_pruned(X: Any) -> None:
 
 
 def test_without_inactive_units_a_copy_comes_back(X: Any) -> None:
-    est = sv.VAE(2, hidden=(32,), training=QUICK).fit(X)
+    est = sv.VAE(2, hidden=(32,), training=LEARNED).fit(X)
     same = prune(est, X)
     assert same is not est
     assert same.n_components == 2
@@ -232,7 +253,8 @@ def test_without_inactive_units_a_copy_comes_back(X: Any) -> None:
 # -- what decoders may look like --------------------------------------------------------------------------------------
 
 
-def test_the_published_stack_of_convolutions_can_be_pruned(tmp_path: Path) -> None:
+def test_the_published_stack_of_convolutions_can_be_pruned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sparsevae.inputs.BLOCK", 64)
     tiles = sv.data.load("tiles", n=60, n_test=0).X
     est = sv.VAE(6, network="asperti", training=sv.Training(steps=3, batch_size=20, verbose=0)).fit(tiles)
     smaller = prune(est, tiles, units=[1, 4], force=True)
@@ -284,7 +306,7 @@ def test_a_kernel_that_spreads_a_unit_over_places_is_refused_before_anything_is_
 
 
 def test_pruned_bits_keep_the_prior_of_those_that_stay(X: Any) -> None:
-    est = MODELS["bits"]().fit(X)
+    est = model("bits")
     smaller = prune(est, X, units=[0, 3], force=True)
     own = est.model_.prior.logits
     assert own.std() > 0.01  # it learned, or nothing would be shown

@@ -1,7 +1,8 @@
 """Claim (Must-show 6): a run that is killed at any step and resumed ends with the same bytes as one that was not.
 
 The runs are processes of their own. One process imports the library once and forks a child for every run (this
-file, run as a script, is that process): a child trains, kills itself where it is told to, or saves its model.
+file, run as a script, is that process): a child trains, kills itself where it is told to, or saves its model; or it
+runs the command line.
 """
 
 from __future__ import annotations
@@ -11,9 +12,11 @@ import json
 import os
 import random
 import re
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import traceback
@@ -36,8 +39,8 @@ pytestmark = [
     pytest.mark.skipif(os.name == "nt", reason="needs fork and signals"),
 ]
 ROOT = Path(__file__).parents[1]
-STEPS, REPORT, CHECKPOINT = 60, 5, 10
-NAN_AT = 27  # the step that breaks once, where a run is asked to: noticed at 30, rolled back to 25
+STEPS, REPORT, CHECKPOINT = 40, 5, 10
+NAN_AT = 17  # the step that breaks once, where a run is asked to: noticed at 20, rolled back to 15
 
 
 def data(seed: int = 0) -> np.ndarray:
@@ -46,7 +49,7 @@ def data(seed: int = 0) -> np.ndarray:
 
 
 def pictures() -> np.ndarray:
-    return sv.data.load("tiles", n=50, n_test=0, seed=0).X
+    return sv.data.load("tiles", n=20, n_test=0, seed=0).X
 
 
 def estimator(folder: Path | str, **changes: Any) -> Any:
@@ -65,7 +68,7 @@ def estimator(folder: Path | str, **changes: Any) -> Any:
         "kl_warmup": 0.5,
         "n_samples": 2,
         "validation_fraction": 0.2,
-        "patience": 8,
+        "patience": 6,
         "folder": str(folder),
         "verbose": 0,
     }
@@ -141,26 +144,42 @@ def train(task: dict[str, Any]) -> None:
     (folder / "facts.json").write_text(json.dumps({"steps": est.n_steps_, "history": list(est.history_)}))
 
 
-def serve() -> None:
-    """Read tasks, one JSON object a line; fork a child for each; answer with its exit status."""
-    import torch._dynamo  # noqa: F401  what torch.optim would import in every child
+def command(task: dict[str, Any]) -> None:
+    """The command line as a shell calls it; its standard error goes to a file."""
+    from sparsevae import cli
 
+    with open(os.devnull, "w") as out, open(task["told"], "w") as told:
+        os.dup2(out.fileno(), 1)
+        os.dup2(told.fileno(), 2)
+        sys.exit(cli.main(task["command"]))
+
+
+def forked(task: dict[str, Any]) -> int:
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            (command if "command" in task else train)(task)
+            code = 0
+        except SystemExit as error:
+            code = error.code if isinstance(error.code, int) else 1
+        except KeyboardInterrupt:
+            code = 130
+        except BaseException:
+            traceback.print_exc()
+        sys.stderr.flush()
+        os._exit(code)
+    return child
+
+
+def serve() -> None:
+    """Read tasks, a JSON list of them a line; fork a child for each, all at once; answer with their exit statuses."""
+    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
+        warnings.simplefilter("ignore", sv.SparsityWarning)
+        estimator(folder, steps=1).fit(data())  # imports what every child would import again
     for line in sys.stdin:
-        child = os.fork()
-        if child == 0:
-            code = 1
-            try:
-                train(json.loads(line))
-                code = 0
-            except SystemExit as error:
-                code = error.code if isinstance(error.code, int) else 1
-            except KeyboardInterrupt:
-                code = 130
-            except BaseException:
-                traceback.print_exc()
-            os._exit(code)
-        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-        print(status, flush=True)
+        children = [forked(task) for task in json.loads(line)]
+        print(*(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children), flush=True)
 
 
 if __name__ == "__main__":
@@ -172,21 +191,30 @@ if __name__ == "__main__":
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[Any]:
+def at_once() -> Iterator[Any]:
     environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, __file__]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
 
-    def run(folder: Path, **task: Any) -> int:
-        folder.mkdir(parents=True, exist_ok=True)
+    def run(*tasks: dict[str, Any]) -> list[int]:
         assert process.stdin is not None
         assert process.stdout is not None
-        process.stdin.write(json.dumps({"folder": str(folder)} | task) + "\n")
+        process.stdin.write(json.dumps(tasks) + "\n")
         process.stdin.flush()
-        return int(process.stdout.readline())
+        return [int(status) for status in process.stdout.readline().split()]
 
     yield run
     process.communicate(timeout=60)
+
+
+@pytest.fixture(scope="module")
+def server(at_once: Any) -> Any:
+    def run(folder: Path, **task: Any) -> int:
+        folder.mkdir(parents=True, exist_ok=True)
+        (status,) = at_once({"folder": str(folder)} | task)
+        return status
+
+    return run
 
 
 def result(folder: Path) -> dict[str, bytes]:
@@ -222,27 +250,27 @@ def killed_and_resumed(server: Any, folder: Path, *kills: dict[str, Any], nan: b
 
 CASES: dict[str, tuple[bool, list[dict[str, Any]]]] = {
     "before the first checkpoint": (False, [{"where": "before", "step": 4}]),
-    "between two steps": (False, [{"where": "before", "step": 33}]),
-    "within a step": (False, [{"where": "within", "step": 47}]),
+    "between two steps": (False, [{"where": "before", "step": 23}]),
+    "within a step": (False, [{"where": "within", "step": 27}]),
     "in the last step": (False, [{"where": "within", "step": STEPS - 1}]),
-    "while a checkpoint is written": (False, [{"where": "write", "step": 30}]),
+    "while a checkpoint is written": (False, [{"where": "write", "step": 20}]),
     "while the first checkpoint is written": (False, [{"where": "write", "step": 10}]),
     "while the last checkpoint is written": (False, [{"where": "write", "step": STEPS}]),
     "just after a checkpoint": (False, [{"where": "written", "step": 20}]),
     "while the history is written": (False, [{"where": "history", "step": 25}]),
-    "where the optimiser restarts": (False, [{"where": "before", "step": 36}]),
-    "after a roll-back, before the next checkpoint": (True, [{"where": "before", "step": 28, "time": 2}]),
-    "after a roll-back and a checkpoint": (True, [{"where": "within", "step": 44}]),
-    "between a NaN and its discovery": (True, [{"where": "before", "step": 29}]),
-    "while the checkpoint after a roll-back is written": (True, [{"where": "write", "step": 30}]),
+    "where the optimiser restarts": (False, [{"where": "before", "step": 24}]),
+    "after a roll-back, before the next checkpoint": (True, [{"where": "before", "step": 18, "time": 2}]),
+    "after a roll-back and a checkpoint": (True, [{"where": "within", "step": 34}]),
+    "between a NaN and its discovery": (True, [{"where": "before", "step": 19}]),
+    "while the checkpoint after a roll-back is written": (True, [{"where": "write", "step": 20}]),
     "again and again": (
         True,
         [
-            {"where": "within", "step": 17},
-            {"where": "write", "step": 20},
-            {"where": "before", "step": 29},
-            {"where": "history", "step": 35},
-            {"where": "within", "step": 58},
+            {"where": "within", "step": 7},
+            {"where": "write", "step": 10},
+            {"where": "before", "step": 19},
+            {"where": "history", "step": 25},
+            {"where": "within", "step": 38},
         ],
     ),
 }
@@ -263,9 +291,9 @@ def test_ten_random_steps(server: Any, uninterrupted: Any, tmp_path: Path) -> No
         nan = i % 2 == 1
         kill = {"where": rng.choice(["before", "within"]), "step": rng.randrange(STEPS)}
         if i == 0:
-            kill = {"where": "write", "step": 10 * rng.randint(1, 6)}
+            kill = {"where": "write", "step": CHECKPOINT * rng.randint(1, STEPS // CHECKPOINT)}
         if i == 1:
-            kill = {"where": "within", "step": rng.randint(30, STEPS - 1)}  # after the roll-back
+            kill = {"where": "within", "step": rng.randint(20, STEPS - 1)}  # after the roll-back
         assert killed_and_resumed(server, tmp_path / str(i), kill, nan=nan) == uninterrupted[nan], kill
 
 
@@ -284,9 +312,10 @@ def test_any_instant(server: Any, uninterrupted: Any, tmp_path: Path) -> None:
 @pytest.mark.parametrize("nan", [False, True])
 def test_convolutions_with_batch_statistics_resume_too(nan: bool, server: Any, tmp_path: Path) -> None:
     """Also where a step put NaN into the running statistics, which the roll-back takes out again."""
-    chosen = {"model": {"network": "asperti", "encoder": None}, "changes": {"steps": 35, "n_samples": 1}, "nan": nan}
+    changes = {"steps": 25, "n_samples": 1, "batch_size": 4}
+    chosen = {"model": {"network": "asperti", "encoder": None}, "changes": changes, "nan": nan}
     assert server(tmp_path / "whole", **chosen) == 0
-    kill = {"where": "within", "step": 33}
+    kill = {"where": "within", "step": 23}
     assert server(tmp_path / "parts", kill=kill, **chosen) == -signal.SIGKILL
     assert server(tmp_path / "parts", resume=True, **chosen) == 0
     assert result(tmp_path / "parts") == result(tmp_path / "whole")
@@ -307,12 +336,12 @@ def test_a_resumed_run_has_the_threads_of_the_first(server: Any, tmp_path: Path)
 @pytest.mark.parametrize(
     ("number", "code", "step", "nan"),
     [
-        (signal.SIGTERM, 143, 33, False),
-        (signal.SIGINT, 130, 33, False),
+        (signal.SIGTERM, 143, 23, False),
+        (signal.SIGINT, 130, 23, False),
         (signal.SIGTERM, 143, 3, False),  # before the first checkpoint: a checkpoint all the same
         (signal.SIGTERM, 143, STEPS - 1, False),
-        (signal.SIGTERM, 143, 28, True),  # the batch before has broken, and nobody has noticed
-        (signal.SIGTERM, 143, 26, True),  # it will break after the resumption, and roll back to before the signal
+        (signal.SIGTERM, 143, 18, True),  # the batch before has broken, and nobody has noticed
+        (signal.SIGTERM, 143, 16, True),  # it will break after the resumption, and roll back to before the signal
     ],
 )
 def test_a_signal_saves_and_leaves(
@@ -323,7 +352,7 @@ def test_a_signal_saves_and_leaves(
     assert (tmp_path / "run" / "checkpoint.safetensors").exists()
     assert not (tmp_path / "model").exists()
     _, meta = storage.load_state(tmp_path / "run" / "checkpoint.safetensors")
-    assert meta["now"]["step"] == (25 if step == 28 else step + 1)
+    assert meta["now"]["step"] == (15 if step == 18 else step + 1)
     assert server(tmp_path, resume=True, nan=nan) == 0
     assert result(tmp_path) == uninterrupted[nan]
 
@@ -342,21 +371,26 @@ def test_resume_where_there_is_nothing_is_a_first_run(server: Any, uninterrupted
 # Within this process.
 
 
-@pytest.fixture
-def half_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A run folder whose run was stopped at step 30."""
-    advance = Run.advance
+@pytest.fixture(scope="module")
+def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder, advance = tmp_path_factory.mktemp("stopped") / "run", Run.advance
 
     def stop(self: Run) -> None:
         advance(self)
         if self.step == 30:
             os.kill(os.getpid(), signal.SIGTERM)
 
-    with monkeypatch.context() as patched:
+    with pytest.MonkeyPatch.context() as patched:
         patched.setattr(Run, "advance", stop)
         with pytest.raises(SystemExit):
-            estimator(tmp_path / "run").fit(data())
-    return tmp_path / "run"
+            estimator(folder).fit(data())
+    return folder
+
+
+@pytest.fixture
+def half_run(stopped: Path, tmp_path: Path) -> Path:
+    """A run folder whose run was stopped at step 30."""
+    return Path(shutil.copytree(stopped, tmp_path / "run"))
 
 
 def listing(folder: Path) -> dict[str, bytes]:
@@ -375,7 +409,7 @@ def test_a_folder_that_holds_a_run_is_not_overwritten(half_run: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"training": {"steps": 61}}, "steps: 60 then, 61 now"),
+        ({"training": {"steps": 41}}, "steps: 40 then, 41 now"),
         ({"training": {"seed": 1}}, "seed: 0 then, 1 now"),
         ({"training": {"learning_rate": 0.5}}, r"learning_rate: 0\.01 then, 0\.5 now"),
         ({"training": {"schedules": {"kl_z": sv.Constant(1.0)}}}, "schedules: None then"),
@@ -550,32 +584,32 @@ def test_a_folder_is_refused_while_a_run_lasts(resume: bool, thread: bool, tmp_p
             else:
                 second()
 
-    est = estimator(tmp_path / "run").fit(data(), watch=watch)
+    est = estimator(tmp_path / "run", steps=25).fit(data(), watch=watch)
     assert [re.search(IN_USE, str(error)) is not None for error in found] == [True, True]
     assert str(os.getpid()) in str(found[0])
     assert not (tmp_path / "run" / LOCK).exists()
-    again = estimator(tmp_path / "run", resume=True).fit(data())  # it has ended: whoever comes may have it
+    again = estimator(tmp_path / "run", steps=25, resume=True).fit(data())  # it has ended: whoever comes may have it
     assert again.history_ == est.history_
 
 
-def test_two_processes_do_not_fill_one_folder(tmp_path: Path) -> None:
+def test_two_processes_do_not_fill_one_folder(at_once: Any, tmp_path: Path) -> None:
     """Of the command line, at once: one is refused, whichever it is, and the model is the other's."""
     np.save(tmp_path / "x.npy", data())
-    command = [sys.executable, "-m", "sparsevae", "fit", "VSC", "--data", str(tmp_path / "x.npy"), "--quiet"]
-    command += ["--out", str(tmp_path / "run"), "--steps", "2000", "--hidden", "8", "--n-components", "5"]
-    both: dict[str, Any] = {"stderr": subprocess.PIPE, "stdout": subprocess.DEVNULL, "text": True}
-    both["env"] = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    begun = [subprocess.Popen([*command, *more], **both) for more in (["--seed", "0"], ["--seed", "1", "--resume"])]
-    told = [process.communicate(timeout=300)[1] for process in begun]
-    assert sorted(process.returncode for process in begun) == [0, 1], told
-    lost = next(i for i, process in enumerate(begun) if process.returncode)
+    command = ["fit", "VSC", "--data", str(tmp_path / "x.npy"), "--quiet", "--out", str(tmp_path / "run")]
+    command += ["--steps", "500", "--hidden", "8", "--n-components", "5"]
+    seeds = [["--seed", "0"], ["--seed", "1", "--resume"]]
+    files = [tmp_path / f"told-{i}" for i in range(2)]
+    codes = at_once(*({"command": command + m, "told": str(f)} for m, f in zip(seeds, files, strict=True)))
+    told = [file.read_text() for file in files]
+    assert sorted(codes) == [0, 1], told
+    lost = codes.index(1)
     (line,) = told[lost].splitlines()
     assert re.search(
         "in use by a run of process|already holds a run|holds .* run: continue|holds a different run", line
     )
     assert sv.load(tmp_path / "run").training.seed == 1 - lost
     steps = [json.loads(line)["step"] for line in (tmp_path / "run" / "history.jsonl").read_text().splitlines()]
-    assert steps == list(range(20, 2001, 20))
+    assert steps == list(range(10, 501, 10))
     assert not (tmp_path / "run" / LOCK).exists()
 
 
@@ -596,7 +630,7 @@ def test_a_killed_run_locks_nothing(server: Any, uninterrupted: Any, tmp_path: P
 
 def test_a_model_may_be_saved_into_the_folder_while_the_run_lasts(tmp_path: Path) -> None:
     """The lock of a save is another than that of a run, and neither waits for the other."""
-    est = estimator(tmp_path / "run").set_params(encoder=None)
+    est = estimator(tmp_path / "run", steps=25).set_params(encoder=None)
     est.fit(data(), watch=lambda row: est.save(tmp_path / "run"))
     (weights,) = (tmp_path / "run").glob("model-*")
     kept = ["checkpoint.safetensors", "history.jsonl", weights.name, "model.json"]
@@ -615,7 +649,7 @@ def test_without_locks_a_run_goes_on(reason: str, tmp_path: Path, monkeypatch: p
         monkeypatch.setattr(storage.fcntl, "flock", none)
     else:
         (tmp_path / "run" / LOCK).mkdir(parents=True)  # no file can be opened there
-    assert estimator(tmp_path / "run").fit(data()).n_steps_ == STEPS
+    assert estimator(tmp_path / "run", steps=10).fit(data()).n_steps_ == 10
     assert (tmp_path / "run" / LOCK).exists() == (reason == "folder")
 
 

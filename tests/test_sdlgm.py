@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +24,22 @@ DIGITS = sv.data.load("digits")
 BITS = (DIGITS.X > 127).astype(np.float32)
 
 
-def fitted(cls: Any = sv.SDLGM, X: Any = BITS, steps: int = 300, **own: Any) -> Any:
+FEW = BITS[:400]
+QUICK: dict[str, Any] = {"learning_rate": 1e-2, "batch_size": 32, "kl_warmup": 0.5}  # codes in use after few steps
+
+
+def fitted(
+    cls: Any = sv.SDLGM, X: Any = BITS, steps: int = 300, training: dict[str, Any] | None = None, **own: Any
+) -> Any:
     own = {"cap": 6} | own if cls is sv.SDLGM else own
-    return cls(24, hidden=(64,), training=sv.Training(steps=steps, verbose=0, learning_rate=3e-3), **own).fit(X)
+    settings = {"steps": steps, "verbose": 0, "learning_rate": 3e-3} | (training or {})
+    return cls(24, hidden=(64,), training=sv.Training(**settings), **own).fit(X)
+
+
+@cache
+def distinct() -> Any:
+    """Distinct features, most of the cap in use."""
+    return fitted(features="distinct", alpha=0.9, steps=200, training={"batch_size": 32, "kl_warmup": 0.9})
 
 
 # -- the cap ---------------------------------------------------------------------------------------------------------
@@ -34,7 +48,7 @@ def fitted(cls: Any = sv.SDLGM, X: Any = BITS, steps: int = 300, **own: Any) -> 
 @pytest.mark.parametrize("features", ["counts", "distinct"])
 def test_no_code_and_no_draw_exceeds_the_cap(features: str) -> None:
     """Codes, draws of the posterior and draws of the prior; 10^6 rows of draws are in test_counts and test_capped."""
-    est = fitted(features=features, cap=3, alpha=0.9)
+    est = fitted(features=features, cap=3, alpha=0.9, steps=100, training=QUICK | {"kl_warmup": 0.9})
     codes = est.transform(BITS)
     assert scipy.sparse.issparse(codes)
     assert codes.sum(1).max() <= 3
@@ -49,17 +63,18 @@ def test_no_code_and_no_draw_exceeds_the_cap(features: str) -> None:
 
 
 def test_distinct_features_are_zeros_and_ones_and_counts_may_be_more() -> None:
-    assert set(fitted(features="distinct", alpha=0.9).transform(BITS).data.tolist()) == {1.0}
-    few = sv.SDLGM(3, cap=12, alpha=0.9, training=sv.Training(steps=300, verbose=0))  # twelve draws of three features
-    assert few.fit(BITS).transform(BITS).max() > 1
-    binary = few.set_params(binary=True).fit(BITS)
-    Z = binary.transform(BITS)
+    assert set(distinct().transform(BITS).data.tolist()) == {1.0}
+    training = sv.Training(steps=100, verbose=0, **QUICK)
+    few = sv.SDLGM(3, cap=12, hidden=(64,), alpha=0.9, training=training)  # twelve draws of three features
+    assert few.fit(FEW).transform(FEW).max() > 1
+    binary = few.set_params(binary=True).fit(FEW)
+    Z = binary.transform(FEW)
     assert set(Z.data.tolist()) == {1.0}
     assert np.array_equal(binary.inverse_transform(Z), binary.inverse_transform(3 * Z))  # the decoder sees presence
 
 
 def test_a_smaller_cap_at_encoding_keeps_the_likeliest_features() -> None:
-    est = fitted(features="distinct", alpha=0.9, steps=500)
+    est = distinct()
     whole, few = est.transform(BITS), est.transform(BITS, max_active=2)
     assert few.count_nonzero(axis=1).max() == 2 < whole.count_nonzero(axis=1).max()
     assert ((whole - few) < 0).nnz == 0
@@ -71,7 +86,7 @@ def test_a_smaller_cap_at_encoding_keeps_the_likeliest_features() -> None:
 
 
 def test_packed_codes_come_back_and_foreign_bytes_are_refused() -> None:
-    est = fitted(features="counts")
+    est = fitted(features="counts", steps=100, training=QUICK)
     Z = est.transform(BITS)
     data = est.pack(Z)
     assert (est.unpack(data) != Z).nnz == 0
@@ -135,18 +150,18 @@ def test_the_gate_net_starts_where_it_is_told() -> None:
 @pytest.mark.parametrize("features", ["counts", "distinct"])
 def test_every_likelihood_and_convolutions_serve(features: str) -> None:
     for likelihood in ("bernoulli", "gaussian", "fixed-gaussian", "laplace"):
-        est = fitted(features=features, likelihood=likelihood, steps=60)
-        assert np.isfinite(est.score(BITS)), likelihood
+        est = fitted(features=features, likelihood=likelihood, steps=20, training=QUICK)
+        assert np.isfinite(est.score(FEW)), likelihood
     image = fitted(features=features, network="conv", image_shape=(8, 8), steps=5)
-    assert image.transform(BITS).shape == (len(BITS), 24)
+    assert image.transform(FEW).shape == (len(FEW), 24)
 
 
 def test_a_real_valued_table_gets_discrete_codes() -> None:
     rng = np.random.default_rng(0)
     on = rng.random((300, 6)) < 0.3
     X = (on @ rng.normal(size=(6, 20)) + 0.1 * rng.normal(size=(300, 20))).astype(np.float32)
-    training = sv.Training(steps=600, batch_size=64, verbose=0, kl_warmup=0.5)
-    est = sv.SDLGM(16, cap=6, features="distinct", likelihood="fixed-gaussian", training=training).fit(X)
+    training = sv.Training(steps=120, verbose=0, **QUICK)
+    est = sv.SDLGM(16, hidden=(64,), cap=6, features="distinct", likelihood="fixed-gaussian", training=training).fit(X)
     report = est.evaluate(X)
     assert report["mse"] < 0.5 * X.var()
     assert report["nonzeros_mode"] <= 6
@@ -231,8 +246,8 @@ def test_what_is_for_counts_says_so_and_leaves_distinct_features_alone(name: str
 @pytest.mark.parametrize(
     "own",
     [
-        {"cls": sv.SDLGM, "gradient": "paper", "steps": 1000},
-        {"cls": sv.SDLGM, "features": "distinct"},
+        {"cls": sv.SDLGM, "gradient": "paper", "steps": 300, "training": QUICK},
+        {"cls": sv.SDLGM, "features": "distinct", "steps": 60, "training": QUICK},
         {"cls": sv.DiscreteVAE, "gradient": "concrete", "temperature": 1.0, "steps": 1000},
         {"cls": sv.DiscreteVAE, "categories": 4, "gradient": "muprop"},
     ],
@@ -261,13 +276,13 @@ def test_grey_pixels_have_no_importance_bound() -> None:
 @pytest.mark.parametrize("categories", [None, 4])
 @pytest.mark.parametrize("gradient", ESTIMATORS)
 def test_every_gradient_trains_bits_and_one_hots(gradient: str, categories: int | None) -> None:
-    est = fitted(sv.DiscreteVAE, gradient=gradient, categories=categories, steps=400)
-    start = fitted(sv.DiscreteVAE, gradient=gradient, categories=categories, steps=1)
-    assert est.score(BITS) > start.score(BITS) + 5
-    Z = est.transform(BITS)
+    own: dict[str, Any] = {"X": FEW, "training": QUICK, "gradient": gradient, "categories": categories}
+    est, start = (fitted(sv.DiscreteVAE, steps=steps, **own) for steps in (80, 1))
+    assert est.score(FEW) > start.score(FEW) + 5
+    Z = est.transform(FEW)
     assert set(Z.data.tolist()) <= {1.0}
     if categories:
-        assert np.array_equal(np.asarray(Z.sum(1)).ravel(), np.full(len(BITS), 6.0))
+        assert np.array_equal(np.asarray(Z.sum(1)).ravel(), np.full(len(FEW), 6.0))
 
 
 def test_a_learned_prior_fits_the_codes() -> None:
@@ -279,10 +294,11 @@ def test_a_learned_prior_fits_the_codes() -> None:
 
 @pytest.mark.parametrize("features", ["counts", "distinct"])
 def test_a_learned_prior_of_capped_codes_fits_them_too(features: str, tmp_path: Path) -> None:
-    fixed, learned = (fitted(features=features, learned_prior=own, steps=600) for own in (False, True))
-    assert learned.score(BITS) > fixed.score(BITS)
+    own: dict[str, Any] = {"X": FEW, "features": features, "steps": 200, "training": QUICK}
+    fixed, learned = (fitted(learned_prior=learn, **own) for learn in (False, True))
+    assert learned.score(FEW) > fixed.score(FEW)
     learned.save(tmp_path / "model")
-    assert sv.load(tmp_path / "model").score(BITS) == learned.score(BITS)
+    assert sv.load(tmp_path / "model").score(FEW) == learned.score(FEW)
 
 
 def test_groups_must_fill_the_code() -> None:

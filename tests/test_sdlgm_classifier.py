@@ -13,7 +13,7 @@ import pyarrow
 import pytest
 import scipy.sparse as sp
 import torch
-from conftest import Shifted
+from conftest import Shifted, check_learner
 from sklearn.base import clone
 from sklearn.exceptions import DataConversionWarning, NotFittedError
 from sklearn.model_selection import GridSearchCV
@@ -48,7 +48,7 @@ TRAIN, TEST = slice(0, 200), slice(200, 300)
 
 
 def make(*, training: Any = None, **changes: Any) -> Any:
-    settings = {"steps": 60, "batch_size": 64, "learning_rate": 2e-2, "verbose": 0} | (training or {})
+    settings = {"steps": 20, "batch_size": 64, "learning_rate": 2e-2, "verbose": 0} | (training or {})
     return sv.SDLGMClassifier(**{"hidden": (16,), "threshold": 0.4, "training": sv.Training(**settings)} | changes)
 
 
@@ -70,14 +70,14 @@ CASES: dict[str, dict[str, Any]] = {
 
 @parametrize_with_checks(
     [
-        make(threshold="cv", folds=2),
-        make(features="counts", label_likelihood="set"),
-        make(variant="gen", gradient="straight-through"),
-        make(variant="con", features="counts", free_features=3, free_cap=2),
+        make(threshold="cv", folds=2, training={"steps": 40}),
+        make(features="counts", label_likelihood="set", training={"steps": 40}),
+        make(variant="gen", gradient="straight-through", training={"steps": 40}),
+        make(variant="con", features="counts", free_features=3, free_cap=2, training={"steps": 40}),
     ]
 )
 def test_scikit_learn_s_own_checks(estimator: Any, check: Any) -> None:
-    check(estimator)
+    check_learner(estimator, check)
 
 
 def test_grid_search_tunes_model_and_training_for_f1() -> None:
@@ -143,7 +143,7 @@ def test_free_features_explain_what_labels_do_not() -> None:
 
 
 def test_codes_are_labels_and_then_free_features() -> None:
-    est = make(variant="con", free_features=3, free_cap=2).fit(X, Y)
+    est = make(variant="con", free_features=3, free_cap=2, training={"steps": 60}).fit(X, Y)
     Z = est.transform(X)
     assert sp.issparse(Z)
     assert Z.shape == (300, L + 3)
@@ -730,7 +730,8 @@ EMOTIONS = Path(os.environ.get("SPARSEVAE_DATA", "nowhere")) / "emotions"
 @pytest.mark.skipif(not EMOTIONS.is_dir(), reason="needs $SPARSEVAE_DATA/emotions")
 def test_emotions_are_learned_as_well_as_the_linear_baselines_are(tmp_path: Path) -> None:
     """Published micro-F1: 66.75 (logistic), 70.99 (SDLGM-Dis)."""
-    words = "fit sdlgm-classifier --data emotions --hidden 64 --steps 200 --patience none --validation-fraction 0 -q"
+    words = "fit sdlgm-classifier --data emotions --hidden 64 --steps 100 --learning-rate 4e-3 --folds 2 -q"
+    words += " --patience none --validation-fraction 0"
     assert cli.main([*words.split(), "--out", str(tmp_path / "m")]) == 0
     est, data = sv.load(tmp_path / "m"), sv.data.load("emotions")
     assert est.label_names_ == list(data.label_names or ())

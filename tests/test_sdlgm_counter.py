@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 import scipy.sparse as sp
 import torch
-from conftest import Shifted
+from conftest import Shifted, check_learner
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.estimator_checks import parametrize_with_checks
 from torch import nn
@@ -78,7 +78,7 @@ def test_scikit_learn_s_own_checks(estimator: Any, check: Any) -> None:
         with pytest.raises(ValueError, match="y must hold counts: whole numbers, 0 or above"):
             check(estimator)
     else:
-        check(estimator)
+        check_learner(estimator, check)
 
 
 def test_the_tags_say_what_a_y_may_be() -> None:

@@ -11,6 +11,7 @@ import signal
 import tracemalloc
 import warnings
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -75,12 +76,19 @@ def make(
 X, Y = corpus()
 
 
+@cache
+def plain(cls: Any = sv.VSC) -> Any:
+    """`make(cls)` of X, for those who leave it as it is."""
+    return make(cls).fit(X)
+
+
 @pytest.fixture(scope="module")
 def fitted() -> dict[str, Any]:
     """A dense and a sparse model that have learned something."""
     long = {"steps": 250, "schedules": {"kl_z": sv.Constant(0.1)}}  # or so few sentences need no code
+    fast = long | {"steps": 120, "learning_rate": 2e-2}
     return {
-        "VAE": make(sv.VAE, n_components=6, hidden=(24,), training=long).fit(X),
+        "VAE": make(sv.VAE, n_components=6, hidden=(24,), training=fast).fit(X),
         "VSC": make(sv.VSC, alpha=0.4, n_components=8, hidden=(24,), training=long).fit(X),
     }
 
@@ -129,12 +137,13 @@ TABLES = ("DataFrame", ".csv", ".parquet")
 
 @pytest.mark.parametrize("form", FORMS)
 def test_every_form_of_the_texts_gives_the_same_model_and_codes(form: str, tmp_path: Path) -> None:
-    expected = make(sv.VSC).fit(X)
+    expected = plain()
     est = make(sv.VSC, text={"column": "said"} if form in TABLES else {}).fit(FORMS[form](tmp_path))
     assert est.input_.vocabulary == expected.input_.vocabulary
     assert est.fingerprint_ == expected.fingerprint_
     assert np.array_equal(dense(est.transform(FORMS[form](tmp_path))), dense(expected.transform(X)))
-    assert np.array_equal(est.score_samples(FORMS[form](tmp_path)), expected.score_samples(X))
+    scores = est.score_samples(FORMS[form](tmp_path), n_samples=2), expected.score_samples(X, n_samples=2)
+    assert np.array_equal(*scores)
     assert np.array_equal(dense(est.transform(X)), dense(expected.transform(X)))  # a list does after a table too
 
 
@@ -200,7 +209,7 @@ def test_fit_transform_takes_a_generator_once() -> None:
 
 
 def test_auto_is_a_gru_for_texts_and_dense_for_numbers() -> None:
-    est = make().fit(X)
+    est = plain(sv.VAE)
     assert isinstance(est.model_.decoder, Writer)
     assert weights(make(network="gru").fit(X)) == weights(est)
     table = np.random.default_rng(0).normal(size=(30, 5))
@@ -258,7 +267,7 @@ def test_hsvae_has_as_many_parameters_as_published(ids: int, published: int) -> 
 
 
 def test_the_embedding_is_one_for_both_networks_wherever_the_model_goes(tmp_path: Path) -> None:
-    est = make().fit(X)
+    est = plain(sv.VAE)
     est.save(tmp_path / "model")
     for twin in (est, copy.deepcopy(est), pickle.loads(pickle.dumps(est)), sv.load(tmp_path / "model").to("cpu")):
         model = twin.model_
@@ -291,7 +300,7 @@ def test_a_model_of_texts_keeps_the_conventions_of_every_model(kind: str, fitted
 
 def test_padding_changes_no_term() -> None:
     """Rows at a training width and at full width: the same story."""
-    est = make().fit(X)
+    est = plain(sv.VAE)
     x = torch.tensor(est._read(X[:8], reset=False), dtype=torch.float32)
     narrow = x[:, : int((x != 0).sum(1).max())]
     assert narrow.shape[1] < x.shape[1]
@@ -303,7 +312,7 @@ def test_padding_changes_no_term() -> None:
 
 
 def test_training_sees_texts_at_few_widths() -> None:
-    est = make().fit(X)
+    est = plain(sv.VAE)
     rows, _ = est._lay_out(est._read(X, reset=False), None)
     assert isinstance(rows, Ragged)
     assert rows.shape == (len(X), 24)  # 20 words and EOS, in eights
@@ -362,10 +371,10 @@ def test_scores_are_below_the_exact_log_probability_and_climb_to_it() -> None:
     est = make(sv.BetaVAE, beta=0.5, n_components=1, training={"steps": 150}).fit(X)  # less: q too narrow
     texts = sorted(set(X))[:12]
     x = torch.tensor(est._read(texts, reset=False), dtype=torch.float32)
-    z = torch.linspace(-8, 8, 801)[:, None]
-    log_prior = -0.5 * z[:, 0].double() ** 2 - 0.5 * math.log(2 * math.pi) + math.log(16 / 800)
+    z = torch.linspace(-8, 8, 401)[:, None]
+    log_prior = -0.5 * z[:, 0].double() ** 2 - 0.5 * math.log(2 * math.pi) + math.log(16 / 400)
     with torch.no_grad():
-        each = [est.model_.decode(z).log_prob(row.expand(801, -1)).double() + log_prior for row in x]
+        each = [est.model_.decode(z).log_prob(row.expand(401, -1)).double() + log_prior for row in x]
     exact = torch.stack(each).logsumexp(-1).numpy()
     bound = est.importance_bound(texts, n_samples=300)
     assert (est.score_samples(texts, n_samples=300) < exact).all()
@@ -397,15 +406,20 @@ def test_evaluation_says_what_is_left_of_a_text(kind: str, fitted: dict[str, Any
         assert found["caps"][1] > found["caps"][2] > found["nll_code"]
 
 
-def test_a_unit_can_be_audited() -> None:
-    est = make(sv.BetaVAE, beta=0.1, training={"steps": 150}).fit(X)
-    found = sv.audit(est, X[:100])
+@pytest.fixture(scope="module")
+def told() -> Any:
+    """Four units that each say something of a text."""
+    return make(sv.BetaVAE, beta=0.1, training={"steps": 80, "learning_rate": 2e-2}).fit(X)
+
+
+def test_a_unit_can_be_audited(told: Any) -> None:
+    found = sv.audit(told, X[:100])
     assert found.gain.max() > found.kl.min() > 0
 
 
-def test_a_unit_can_be_taken_out_of_reader_and_writer(tmp_path: Path) -> None:
+def test_a_unit_can_be_taken_out_of_reader_and_writer(told: Any, tmp_path: Path) -> None:
     """What is told of a code is what the whole model tells with the units held at their means, word by word."""
-    est = make(sv.BetaVAE, beta=0.1, training={"steps": 150}).fit(X)
+    est = told
     smaller = sv.prune(est, X, units=[0, 2], force=True)
     means, codes = sv.audit(est, X).mean, dense(est.transform(X))
     assert np.abs(means[[0, 2]]).min() > 1e-3  # or the bias would have nothing to hold
@@ -414,25 +428,25 @@ def test_a_unit_can_be_taken_out_of_reader_and_writer(tmp_path: Path) -> None:
     held[:, [0, 2]] = means[[0, 2]]
     x = torch.tensor(est._read(X, reset=False), dtype=torch.float32)
     with torch.no_grad():
-        told = [e.model_.decode(torch.tensor(z)).log_prob(x) for e, z in ((est, held), (smaller, codes[:, [1, 3]]))]
+        found = [e.model_.decode(torch.tensor(z)).log_prob(x) for e, z in ((est, held), (smaller, codes[:, [1, 3]]))]
         as_before = est.model_.decode(torch.tensor(codes)).log_prob(x)
-    torch.testing.assert_close(*told, rtol=1e-5, atol=1e-4)
-    assert float((told[0] - as_before).abs().max()) > 0.1  # they had a part in it
+    torch.testing.assert_close(*found, rtol=1e-5, atol=1e-4)
+    assert float((found[0] - as_before).abs().max()) > 0.1  # they had a part in it
     assert weights(smaller) == weights(make(sv.BetaVAE, n_components=2).fit(X))
     smaller.save(tmp_path / "model")
     assert sv.load(tmp_path / "model").reconstruct(X[:3]) == smaller.reconstruct(X[:3])
-    assert np.isfinite(smaller.partial_fit(X).score(X))
+    assert np.isfinite(smaller.partial_fit(X).score(X[:60]))
 
 
-def test_units_that_tell_nothing_of_a_text_are_pruned() -> None:
-    est = make(sv.BetaVAE, beta=0.1, n_components=3, training={"steps": 150}).fit(X)
+def test_units_that_tell_nothing_of_a_text_are_pruned(told: Any) -> None:
+    est = copy.deepcopy(told)
     with torch.no_grad():
-        est.model_.encoder[-1].weight[[1, 4]] = 0.0  # unit 1: N(0, 1) whatever is read
-        est.model_.encoder[-1].bias[[1, 4]] = 0.0
-        est.model_.decoder.gru.weight_ih_l0[:, -2] = 0.0
+        est.model_.encoder[-1].weight[[1, 5]] = 0.0  # unit 1: N(0, 1) whatever is read
+        est.model_.encoder[-1].bias[[1, 5]] = 0.0
+        est.model_.decoder.gru.weight_ih_l0[:, -3] = 0.0
     smaller = sv.prune(est, X)
-    assert smaller.n_components == 2
-    assert np.array_equal(smaller.transform(X), est.transform(X)[:, [0, 2]])
+    assert smaller.n_components == 3
+    assert np.array_equal(smaller.transform(X), est.transform(X)[:, [0, 2, 3]])
 
 
 def test_evaluation_decodes_a_text_once_for_every_draw_and_code(
@@ -499,7 +513,7 @@ def test_a_sentence_ends_at_one_place_for_all() -> None:
 
 @pytest.mark.parametrize("kind", [sv.VSC, sv.HSVAE, sv.VAE])
 def test_evaluation_of_texts_says_how_sparse_their_codes_are(kind: Any) -> None:
-    est = make(kind, n_components=6, training={"steps": 30}).fit(X)
+    est = make(kind, n_components=6, training={"steps": 8}).fit(X)
     found = est.evaluate(X)["hoyer"]
     assert list(found) == ["draws", *(("mean",) if kind is sv.VAE else ("slab", "gated"))]
     for name, Z in est.posterior_means(X).items():
@@ -529,7 +543,8 @@ def test_texts_are_read_once(ask: Any, fitted: dict[str, Any], monkeypatch: pyte
 def test_a_code_can_hold_a_text() -> None:
     """Eight sentences, a code that costs little: read, and told again word by word."""
     texts = [*FARM, *TOWN]
-    est = make(sv.BetaVAE, beta=0.01, n_components=8, hidden=(32,), training={"steps": 300, "batch_size": 8}).fit(texts)
+    settings = {"steps": 120, "batch_size": 8, "learning_rate": 3e-2}
+    est = make(sv.BetaVAE, beta=0.01, n_components=8, hidden=(32,), training=settings).fit(texts)
     assert sum(a == b for a, b in zip(est.reconstruct(texts), texts, strict=True)) >= 7
     assert est.inverse_transform(est.transform(texts)) == est.reconstruct(texts)
     walk = sv.interpolate(est, texts[0], texts[4], steps=5).images
@@ -628,29 +643,30 @@ def test_numbers_have_no_words() -> None:
 
 @pytest.mark.parametrize("name", TAKERS)
 def test_every_model_learns_from_texts_and_survives_the_disk(name: str, tmp_path: Path) -> None:
-    est = make(TAKERS[name], training={"steps": 40}).fit(X)
+    steps = 40 if name == "CapacityVAE" else 4  # its KL climbs to the capacity before its score does
+    est = make(TAKERS[name], training={"steps": steps}).fit(X)
     assert np.isfinite([v for row in est.history_ for v in row.values()]).all()
     bound = est.importance_bound(X[:20], n_samples=20)
     assert np.isfinite(np.stack(bound)).all()
     assert (est.score_samples(X[:20], n_samples=20) <= bound.bound + 1e-6).all()
-    assert est.evaluate(X[:20])["nll"] > 0
+    assert est.evaluate(X[:4])["nll"] > 0
     est.save(tmp_path / "model")
     again = sv.load(tmp_path / "model")
     assert type(again) is TAKERS[name]
     assert np.array_equal(dense(again.transform(X)), dense(est.transform(X)))
     assert np.array_equal(again.score_samples(X[:9]), est.score_samples(X[:9]))
     assert again.sample(3, noise=True) == est.sample(3, noise=True)
-    before = est.score(X)
+    before = est.score(X[:60])
     for _ in range(3):
         est.partial_fit(X)
-    assert est.score(X) > before
+    assert est.score(X[:60]) > before
 
 
 def test_the_relaxed_objective_is_in_the_order_of_the_texts() -> None:
-    est = make(sv.SDLGM, cap=2, training={"steps": 40}).fit(X)
+    est = make(sv.SDLGM, cap=2).fit(X)
     found = est.relaxed_objective(X[:30])
     assert np.array_equal(est.relaxed_objective(X[:30][::-1]), found[::-1])
-    assert est.evaluate(X[:30])["relaxed_objective"] == pytest.approx(float(found.mean()))
+    assert est.evaluate(X[:6])["relaxed_objective"] == pytest.approx(float(est.relaxed_objective(X[:6]).mean()))
 
 
 # -- vocabulary and settings -----------------------------------------------------------------------------------------
@@ -742,8 +758,8 @@ def test_a_bad_text_setting_is_named_before_training(name: str, value: Any, monk
 @pytest.mark.filterwarnings("ignore:.*were cut after them")
 def test_every_text_setting_changes_the_result(setting: str, value: Any) -> None:
     texts = [text.capitalize() for text in X]
-    plain, changed = make().fit(texts), make(text={setting: value}).fit(texts)
-    assert not np.array_equal(plain.score_samples(texts), changed.score_samples(texts))
+    usual, changed = make().fit(texts), make(text={setting: value}).fit(texts)
+    assert not np.array_equal(*(est.score_samples(texts, n_samples=1) for est in (usual, changed)))
 
 
 # -- texts of every kind ---------------------------------------------------------------------------------------------
@@ -894,7 +910,7 @@ class Classifier(sv.SDLGMClassifier):
 @pytest.mark.parametrize("variant", ["dis", "gen"])
 def test_a_model_with_labels_can_read_too(variant: str, tmp_path: Path) -> None:
     """Rows [x | y] of word numbers and labels go the way of all rows, for models that tune nothing on them."""
-    like = make(training={"steps": 80})
+    like = make(training={"steps": 40, "learning_rate": 2e-2})
     est = Classifier(variant=variant, threshold=0.5, hidden=(12,), text=like.text, training=like.training).fit(X, Y)
     texts, y = corpus(60, seed=1)
     assert (est.predict(texts) == y).mean() > 0.9
@@ -928,7 +944,7 @@ def test_in_a_pipeline_with_a_classifier(cls: Any, more: dict[str, Any]) -> None
 @pytest.mark.parametrize(("cls", "alphas"), [(sv.VSC, [0.1, 0.5]), (sv.HSVAE, [0.5, 3.0])])
 def test_grid_search_over_alpha_and_the_vocabulary(cls: Any, alphas: list[float]) -> None:
     grid = {"alpha": alphas, "text__size": [5, 50]}
-    search = GridSearchCV(make(cls, training={"steps": 30}), grid, cv=2, error_score="raise").fit(X[:80])
+    search = GridSearchCV(make(cls), grid, cv=2, error_score="raise").fit(X[:80])
     scores = search.cv_results_["mean_test_score"]
     assert len(np.unique(scores)) == 4
     assert search.best_estimator_.transform(X).shape == (len(X), 4)
@@ -974,13 +990,13 @@ def test_nothing_works_before_a_fit() -> None:
 
 
 def test_a_stopped_run_on_texts_resumes_to_the_same_bits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = {"steps": 30, "report_every": 5, "checkpoint_every": 5}
+    settings = {"steps": 12, "report_every": 3, "checkpoint_every": 3}
     whole = make(sv.VSC, training=settings | {"folder": str(tmp_path / "whole")}).fit(X)
     advance = Run.advance
 
     def stopped(self: Run) -> None:
         advance(self)
-        if self.step == 17:
+        if self.step == 8:
             signal.raise_signal(signal.SIGINT)
 
     part = make(sv.VSC, training=settings | {"folder": str(tmp_path / "part")})
@@ -998,24 +1014,26 @@ def test_a_stopped_run_on_texts_resumes_to_the_same_bits(tmp_path: Path, monkeyp
 
 
 def test_the_command_line_takes_a_file_of_texts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "X.txt").write_text("\n".join(X))
-    frame.to_csv(tmp_path / "X.csv", index=False)
+    few = X[:50]
+    (tmp_path / "X.txt").write_text("\n".join(few))
+    frame[:50].to_csv(tmp_path / "X.csv", index=False)
+    wanted = make(sv.VSC).fit(few).evaluate(few)
     small = ["--hidden", "12", "--n-components", "4", "--text-max-length", "20", "--text-embedding", "6"]
     small += ["--learning-rate", "0.01", "--batch-size", "32", "--steps", "4", "-q", "--device", "cpu"]
     for ending, more in ((".txt", []), (".csv", ["--text-column", "said"])):
         model = tmp_path / f"model{ending}"
         data = ["--data", str(tmp_path / f"X{ending}")]
         assert cli.main(["fit", "VSC", *data, "--out", str(model), *small, *more]) == 0
-        assert f"VSC of 240 rows x {len(sv.load(model).input_.vocabulary.words)} words (tokens), 4 steps" in (
+        assert f"VSC of 50 rows x {len(sv.load(model).input_.vocabulary.words)} words (tokens), 4 steps" in (
             capsys.readouterr().out
         )
         assert cli.main(["evaluate", str(model), *data, "--caps", "1", "--json"]) == 0
         found = json.loads(capsys.readouterr().out)
-        assert found["nll"] == pytest.approx(make(sv.VSC).fit(X).evaluate(X)["nll"], rel=1e-5)
+        assert found["nll"] == pytest.approx(wanted["nll"], rel=1e-5)
         assert cli.main(["evaluate", str(model), *data, "--caps", "1"]) == 0
         assert "perplexity" in capsys.readouterr().out
         assert cli.main(["encode", str(model), *data, "--out", str(tmp_path / "codes.npz")]) == 0
-        assert sp.load_npz(tmp_path / "codes.npz").shape == (240, 4)
+        assert sp.load_npz(tmp_path / "codes.npz").shape == (50, 4)
         assert cli.main(["sample", str(model), "-n", "3", "--out", str(tmp_path / "s.txt")]) == 0
         assert (tmp_path / "s.txt").read_text().split("\n") == [*sv.load(model).sample(3), ""]
         assert cli.main(["sample", str(model), "--out", str(tmp_path / "s.npy")]) == 1
@@ -1118,9 +1136,10 @@ def test_room_that_no_text_needs_is_not_taken_and_changes_nothing() -> None:
     narrow, wide = (make(sv.VSC, text={"max_length": n}).fit(X) for n in (20, 10**6))
     assert wide._read(X, reset=False).shape[1] == narrow._read(X, reset=False).shape[1] == 24
     assert (wide.transform(X) != narrow.transform(X)).nnz == 0
-    assert np.array_equal(wide.score_samples(X), narrow.score_samples(X))
+    scores = wide.score_samples(X, n_samples=2)
+    assert np.array_equal(scores, narrow.score_samples(X, n_samples=2))
     some = [*X[:5], " ".join(["cow"] * 30)]
-    assert np.array_equal(wide.score_samples(some)[:5], wide.score_samples(X)[:5])
+    assert np.array_equal(wide.score_samples(some, n_samples=2)[:5], scores[:5])
 
 
 @pytest.mark.parametrize("ending", [".txt", ".csv"])
@@ -1189,9 +1208,9 @@ def test_of_texts_a_code_is_cheap_unless_told_otherwise(
 
 
 def test_a_given_value_is_taken_for_texts_too() -> None:
-    training = sv.Training(steps=3, batch_size=128, learning_rate=2e-3, verbose=0)
+    training = sv.Training(steps=1, batch_size=128, learning_rate=2e-3, verbose=0)
     text = Text(size=9, embedding=4)
-    est = sv.HSVAE(2, hidden=(400,), alpha=1.5, beta=0.5, kl_z=1, kl_gamma=1, text=text, training=training).fit(X)
+    est = sv.HSVAE(2, hidden=(400,), alpha=1.5, beta=0.5, kl_z=1, kl_gamma=1, text=text, training=training).fit(X[:40])
     assert est.hidden_ == (400,)
     assert est.training_.get_params() == training.get_params()
     assert est.weights() == {"kl_gamma": 1.0, "kl_z": 1.0}

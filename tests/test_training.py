@@ -228,7 +228,7 @@ def test_more_draws_lower_the_variance_and_leave_the_mean() -> None:
 
 
 def test_free_bits_keep_units_from_collapsing() -> None:
-    settings = {"steps": 300, "batch_size": 200}
+    settings = {"steps": 150, "batch_size": 200}
     plain = make(sv.BetaVAE, beta=30.0, training=settings).fit(X)
     free = make(sv.BetaVAE, beta=30.0, training=settings | {"free_bits": 0.2}).fit(X)
     assert plain.evaluate(X)["kl"] < 0.3
@@ -595,7 +595,7 @@ def test_one_row_is_not_judged(recwarn: pytest.WarningsRecorder) -> None:
     for cls in (sv.VSC, sv.VAE):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", sv.SparsityWarning)
-            est = make(cls, training={"steps": 200}).fit(X)
+            est = make(cls).fit(X)
         est.partial_fit(X[:1])
         make(cls, training={"validation_fraction": 0.5}).fit(X[:2])  # one to train on, one to watch
     assert not [w for w in recwarn if issubclass(w.category, sv.SparsityWarning)]
@@ -654,7 +654,7 @@ def test_a_code_that_is_sparse_gives_no_warning() -> None:
 def test_training_improves_every_model() -> None:
     for cls in (sv.VAE, sv.BetaVAE, sv.VSC):
         for data in (X, BINARY):
-            short, long = (make(cls, training={"steps": s, "kl_warmup": 0.5}).fit(data) for s in (1, 400))
+            short, long = (make(cls, training={"steps": s, "kl_warmup": 0.5}).fit(data) for s in (1, 200))
             assert long.score(data) > short.score(data) + 0.5, cls
 
 
@@ -873,7 +873,7 @@ def test_fit_needs_gradients_even_where_the_caller_has_none() -> None:
 
 def test_two_fits_in_threads_equal_two_in_sequence() -> None:
     def run(seed: int) -> Any:
-        return make(training={"seed": seed, "steps": 120}).fit(X)
+        return make(training={"seed": seed, "steps": 60}).fit(X)
 
     one_by_one = [weights(run(seed)) for seed in (0, 1)]
     at_once: dict[int, Tensor] = {}

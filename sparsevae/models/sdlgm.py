@@ -63,7 +63,8 @@ class SDLGM(DiscreteCoder):
     --------
     >>> import sparsevae as sv
     >>> X = sv.data.load("digits").X
-    >>> est = sv.SDLGM(32, cap=5, features="distinct", training=sv.Training(steps=200, verbose=0)).fit(X)
+    >>> training = sv.Training(steps=100, batch_size=32, learning_rate=5e-3, verbose=0)
+    >>> est = sv.SDLGM(32, cap=5, features="distinct", training=training).fit(X)
     >>> Z = est.transform(X)
     >>> bool(Z.sum(1).max() <= 5), set(Z.data.tolist())
     (True, {1.0})

@@ -80,7 +80,8 @@ class SDLGMClassifier(Classifies, LabelUnitCoder):
     >>> rng = np.random.default_rng(0)
     >>> X = rng.normal(size=(300, 6))
     >>> Y = (X[:, :4] > 0.7).astype(int)
-    >>> est = sv.SDLGMClassifier(hidden=(32,), training=sv.Training(steps=300, verbose=0)).fit(X[:200], Y[:200])
+    >>> training = sv.Training(steps=100, learning_rate=1e-2, verbose=0)
+    >>> est = sv.SDLGMClassifier(hidden=(32,), training=training).fit(X[:200], Y[:200])
     >>> est.predict(X[200:]).shape, bool((est.predict(X[200:]) == Y[200:]).mean() > 0.9)
     ((100, 4), True)
     """

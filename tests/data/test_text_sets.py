@@ -197,11 +197,14 @@ def test_reviews_without_stars_are_refused_with_their_line(reviews):
 
 
 @pytest.mark.skipif(not (REAL / "dbpedia" / "vocab.txt.xz").is_file(), reason="needs $SPARSEVAE_DATA/dbpedia")
-def test_the_papers_splits_have_the_published_lengths_and_share_of_unknown_words():
+def test_the_papers_splits_have_the_published_lengths_and_share_of_unknown_words(monkeypatch):
+    form = dbpedia.paper_form
+    monkeypatch.setattr(dbpedia, "paper_form", list)  # of the pool only the number of texts is asked
     data, words = load("dbpedia", path=REAL / "dbpedia"), dbpedia.vocabulary(REAL / "dbpedia")
     assert (len(words), words.words[-1]) == (20_002, UNKNOWN)
     assert np.bincount(data.y_test).tolist() == [1000] * 14
     assert len(data.X) == 38_500
+    assert all(form(data.X[::100].tolist()))
     rows = words.encode(data.X_test, max_length=60)
     assert not rows.cut.any()
     assert rows.lengths.max() - 1 == 60
