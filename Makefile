@@ -11,7 +11,7 @@ PIP := $(BIN)/python -m pip install -q -c constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint bench test-slow clean distclean
+.PHONY: help demo test fast-tests lint bench test-slow clean distclean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -19,7 +19,10 @@ help:  ## show this list
 demo: $(DEV)  ## train a sparse coder on embedded data; leaves a picture page in demo/
 	$(BIN)/python -m sparsevae demo
 
-test: lint  ## lint, then the tests (PYTEST_ARGS="..." adds options)
+test: $(DEV)  ## lint and the tests, side by side (PYTEST_ARGS="..." adds options to pytest's)
+	$(MAKE) --jobs=2 lint fast-tests
+
+fast-tests: $(DEV)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 $(PYTEST_ARGS)
 
 lint: $(DEV)  ## ruff check, ruff format --check, mypy --strict

@@ -719,7 +719,7 @@ def test_start_up_is_light() -> None:
 
 
 def test_a_stopped_run_resumes_to_the_same_bytes(tmp_path: Path, run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    long = ["fit", "VSC", *SMALL, "--steps", 400, "--report-every", 10, "--checkpoint-every", 100]
+    long = ["fit", "VSC", *SMALL, "--steps", 200, "--report-every", 5, "--checkpoint-every", 50]
     stopped, whole = tmp_path / "stopped", tmp_path / "whole"
 
     # SIGTERM to another process, as a scheduler sends it.

@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 
 import sparsevae as sv
-from docs.outputs import PAGES, ROOT, session
+from docs.outputs import BLOCK, PAGES, ROOT, session
 from sparsevae.architectures import NETWORKS
 from sparsevae.families import LIKELIHOODS
 from sparsevae.models import REGISTRY
 from sparsevae.parameters import documented
 
+LONG = ("discrete.md", "looking-inside.md")  # pages that train many models
 SHORT = 200  # steps of a run that says nothing about its length; no page prints what comes of it
 
 
@@ -24,7 +25,9 @@ def words(text: str) -> set[str]:
     return set(re.findall(r"[a-z]{4,}", text.lower()))
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize(
+    "page", [pytest.param(p, id=p.name, marks=[pytest.mark.slow] if p.name in LONG else []) for p in PAGES]
+)
 def test_the_code_of_a_page_runs_and_prints_what_the_page_says(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settled: Any = sv.Training.settled
     monkeypatch.setattr(sv.Training, "settled", lambda self, **usual: settled(self, **usual | {"steps": SHORT}))
@@ -32,6 +35,14 @@ def test_the_code_of_a_page_runs_and_prints_what_the_page_says(page: Path, monke
         said = block["output"] or ""
         assert len(printed.splitlines()) == len(said.splitlines()), printed
         assert words(printed) == words(said)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_what_a_page_takes_from_the_library_is_there(page: Path) -> None:
+    code = "".join(block["code"] for block in BLOCK.finditer(page.read_text(encoding="utf-8")))
+    compile(code, page.name, "exec")
+    for module, name in re.findall(r"\b(sv|metrics)\.(\w+)", code):
+        assert hasattr({"sv": sv, "metrics": sv.metrics}[module], name), name
 
 
 @pytest.mark.parametrize("page", [*PAGES, ROOT / "CONTRIBUTING.md"], ids=lambda page: page.name)

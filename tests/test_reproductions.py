@@ -204,7 +204,7 @@ def test_a_stack_of_one_discrete_model_is_its_solo_run(name: str) -> None:
     fit_together([one], BITS)
     for key, value in alone.model_.state_dict().items():
         torch.testing.assert_close(one.model_.state_dict()[key], value, rtol=1e-3, atol=1e-3, msg=key)
-    three = [make(_settings(seed)) for seed in range(3)]
+    three = [make(_settings(seed)).set_params(training__steps=5) for seed in range(3)]
     fit_together(three, BITS)
     assert len({round(m.score(BITS), 6) for m in three}) == 3
 

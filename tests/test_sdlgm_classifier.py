@@ -71,12 +71,22 @@ CASES: dict[str, dict[str, Any]] = {
 @parametrize_with_checks(
     [
         make(threshold="cv", folds=2, training={"steps": 40}),
-        make(features="counts", label_likelihood="set", training={"steps": 40}),
-        make(variant="gen", gradient="straight-through", training={"steps": 40}),
         make(variant="con", features="counts", free_features=3, free_cap=2, training={"steps": 40}),
     ]
 )
 def test_scikit_learn_s_own_checks(estimator: Any, check: Any) -> None:
+    check_learner(estimator, check)
+
+
+@pytest.mark.slow
+@parametrize_with_checks(
+    [
+        make(features="counts", label_likelihood="set", training={"steps": 40}),
+        make(variant="gen", gradient="straight-through", training={"steps": 40}),
+    ]
+)
+def test_scikit_learn_s_own_checks_of_other_laws(estimator: Any, check: Any) -> None:
+    """A law of labels and a variant whose way from X and y to predictions is one of those above."""
     check_learner(estimator, check)
 
 

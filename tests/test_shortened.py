@@ -141,7 +141,7 @@ def test_no_model_s_step_computes_anything_twice(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     made = traced(True)
-    trained(model)
+    trained(model, steps=1)
     graph: Graph = made[0]
     (output,) = graph.module.graph.find_nodes(op="output")
     asked = [
@@ -154,5 +154,5 @@ def test_no_model_s_step_computes_anything_twice(
     short = len(operations(graph.module))
     monkeypatch.setattr(tracing, "shorten", lambda graph: None)
     made = traced(True)
-    trained(model)
+    trained(model, steps=1)
     assert short < len(operations(made[0].module))
