@@ -311,7 +311,7 @@ LAWS = {
 @pytest.mark.parametrize("cap", [1, 2, 5])
 @pytest.mark.parametrize("name", ["sparse", "dense", "equal"])
 def test_draws_through_the_tree_and_through_the_gates_follow_the_law(name: str, cap: int, dtype: torch.dtype) -> None:
-    n = 100_000
+    n = 200_000
     q = Capped(torch.tensor(LAWS[name], dtype=dtype), cap)
     u, v = uniforms(n, 6).to(dtype), uniforms(n, 8, seed=1).to(dtype)
     tree, gates = q.through_tree(v), q.through_gates(u, v)

@@ -251,7 +251,7 @@ CASES = {  # slabs no narrower than the prior's, concentrations below its own: w
 )
 def test_hard_bounds_lie_below_the_likelihood_and_climb_to_it(name: str, spike: float) -> None:
     model, truth = tiny(CASES[name], spike), torch.tensor(exact(spike))
-    runs = {k: repeated(model, k, r) for k, r in ((1, 100), (30, 40), (10_000, 12))}
+    runs = {k: repeated(model, k, r) for k, r in ((1, 200), (30, 60), (10_000, 12))}
     for b in runs.values():
         for estimates in (b.elbo, b.importance):
             assert bool((estimates.mean(0) <= truth + 3 * estimates.std(0) / len(estimates) ** 0.5).all())
@@ -295,8 +295,7 @@ def test_the_score_is_the_exact_elbo_of_both_latents(name: str) -> None:
 def test_with_unbiased_gates_the_gradient_is_that_of_the_exact_elbo(gate: Any, draws: dict[str, int]) -> None:
     """Beta draws by their implicit gradient, gates by the score of their costs: heads of loc, s, a and b alike."""
     encoder = Fixed(0.4, 0.6, 1.5, 2.0)
-    model, x = tiny(encoder, gate=gate, **draws), torch.tensor(ROWS[:1])
-    n = 2000 // math.prod(draws.values())  # as many draws in all
+    model, x, n = tiny(encoder, gate=gate, **draws), torch.tensor(ROWS[:1]), 2000
     objective = Objective(nll, kl, weights={"kl_z": 1.0, "kl_gamma": 1.0})
     each = []
     for seed in range(30):
@@ -599,13 +598,13 @@ def test_gated_means_have_one_gamma_of_a_seed_or_its_mean() -> None:
     est, rows = fitted(steps=100, kl_gamma=0.1, alpha=2.0, beta=2.0), BITS[:50]
     plain = est.posterior_means(rows)
     np.testing.assert_allclose(plain["gated"], est.gates(rows) * plain["slab"], rtol=1e-5, atol=1e-7)
-    drawn = np.stack([est.posterior_means(rows, seed=seed)["gated"] for seed in range(100)])
+    drawn = np.stack([est.posterior_means(rows, seed=seed)["gated"] for seed in range(400)])
     np.testing.assert_array_equal(drawn[3], est.posterior_means(rows, seed=3)["gated"])
     np.testing.assert_array_equal(est.posterior_means(rows[7:8], seed=3)["gated"][0], drawn[3, 7])  # a row's own
     np.testing.assert_array_equal(est.posterior_means(rows, seed=3)["slab"], plain["slab"])
     spread = drawn.std(0)
     assert spread.max() > 0.05  # a gamma each
-    error = np.abs(drawn.mean(0) - plain["gated"]) / (spread / 10 + 1e-6)
+    error = np.abs(drawn.mean(0) - plain["gated"]) / (spread / 20 + 1e-6)
     assert error.max() < 5.5
     share = drawn / plain["slab"]
     assert 0 <= share.min() < share.max() <= 1

@@ -39,10 +39,10 @@ OWN = nn.Sequential(nn.Sequential(nn.Linear(14, 24, bias=False), nn.Tanh()), nn.
 
 MODELS: dict[str, Callable[[], Any]] = {
     "VAE": lambda: sv.VAE(14, hidden=(32,), training=LEARNED),
-    "BetaVAE": lambda: sv.BetaVAE(14, beta=2.0, hidden=(24, 16), training=QUICK),
+    "BetaVAE": lambda: sv.BetaVAE(14, beta=2.0, hidden=(24, 16), training=LEARNED),
     "VSC": lambda: sv.VSC(14, alpha=0.2, hidden=(32,), training=QUICK),
     "VSC, never off": lambda: sv.VSC(14, alpha=1.0, hidden=(32,), training=QUICK),
-    "pseudo-inputs": lambda: sv.PseudoVSC(14, hidden=(32,), training=QUICK),
+    "pseudo-inputs": lambda: sv.PseudoVSC(14, hidden=(32,), training=LEARNED),
     "MAT": lambda: sv.MAT(14, hidden=(32,), training=sv.Training(steps=60, verbose=0)),
     "own networks": lambda: sv.VAE(14, encoder=nn.Linear(64, 32), decoder=OWN, training=QUICK),
     "linear decoder": lambda: sv.VAE(14, hidden=(16,), decoder=nn.Identity(), training=QUICK),
