@@ -216,7 +216,7 @@ class Capped(Distribution):
 
     @property
     def ranking(self) -> Tensor:
-        """By what a cap on the active units keeps them, (*batch, K): the likeliest."""
+        """Which units `codes.capped` keeps first, (*batch, K): the likeliest."""
         return self.logits.expand(self._extended_shape())
 
     @property

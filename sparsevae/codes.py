@@ -1,4 +1,4 @@
-"""What is said of codes: the latent variables they are made of, which of their units came out on, and their means."""
+"""What is said of codes: their latent variables, which units came out on, their means, and what a cap keeps of them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch.distributions import Distribution
 
 from sparsevae.model import Site, Trace
 
-__all__ = ["code_sites", "gated", "means_of", "on"]
+__all__ = ["capped", "code_sites", "gated", "means_of", "on"]
 
 _CODES = ("z", "free")  # other latent variables, such as HSVAE's gamma, govern these
 
@@ -36,3 +36,22 @@ def means_of(qs: Sequence[Any]) -> dict[str, Tensor]:
     """Of the laws that make a code, (B, J) each: with gates `slab` means and P(on) times them, else the one `mean`."""
     kinds = {"slab": "loc", "gated": "mean"} if all(map(gated, qs)) else {"mean": "mean"}
     return {name: torch.cat([getattr(q, kind) for q in qs], -1) for name, kind in kinds.items()}
+
+
+def capped(q: Any, cap: int) -> Tensor:
+    """The mode of q with at most `cap` of its non-zeros, (..., J): a cap turns units off, never on.
+
+    The likeliest gates stay, by `q.ranking`; of equal gates the largest |values|, and of these the first units. Where
+    no gate is ever off, as with alpha = 1, the values alone decide.
+    """
+    z: Tensor = q.mode
+    on = z != 0
+    by_size = _falling(torch.where(on, z.abs(), -1.0))  # units that are off come last
+    gates = torch.where(on, q.ranking, -torch.inf).gather(-1, by_size)
+    kept = by_size.gather(-1, _falling(gates))[..., :cap]
+    return torch.where(torch.zeros_like(on).scatter(-1, kept, True), z, 0.0)
+
+
+def _falling(values: Tensor) -> Tensor:
+    """The order in which values fall along the last dimension, the first of equals first."""
+    return torch.sort(values, dim=-1, descending=True, stable=True).indices

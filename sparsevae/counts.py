@@ -116,7 +116,7 @@ class Counts(Distribution):
 
     @property
     def ranking(self) -> Tensor:
-        """By what a cap on the active units keeps them, (*batch, K): the likeliest."""
+        """Which units `codes.capped` keeps first, (*batch, K): the likeliest."""
         return self._log_on.expand(self._extended_shape())
 
     @property

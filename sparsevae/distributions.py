@@ -206,7 +206,7 @@ class SpikeSlab(Distribution):
 
     @property
     def ranking(self) -> Tensor:
-        """By what a cap on the active units keeps them: the likeliest gates, (..., J)."""
+        """Which units `codes.capped` keeps first, (..., J): those with the likeliest gates."""
         return self.logits
 
     def opened(self) -> SpikeSlab:

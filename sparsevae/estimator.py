@@ -22,7 +22,7 @@ from torch.distributions import Distribution
 
 from sparsevae import evaluation, families, storage
 from sparsevae.bounds import SPREAD, Bounds, bounds
-from sparsevae.codes import code_sites, means_of
+from sparsevae.codes import capped, code_sites, means_of
 from sparsevae.draw import Draw, Fresh, PerRow, mix, row_keys
 from sparsevae.gradients import points
 from sparsevae.history import History
@@ -101,8 +101,9 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Learner):
     def transform(self, X: Any, *, max_active: int | None = None) -> Any:
         """The code of every row: the mode of q(z|x), deterministic.
 
-        Spike-and-slab models return a CSR matrix, float32, with exact zeros; `max_active` keeps at most that many
-        non-zeros a row, those whose gates are most probable. Gaussian models return a dense array of means.
+        Spike-and-slab models return a CSR matrix, float32, with exact zeros; `max_active` keeps at most that many of a
+        row's non-zeros, those whose gates are most probable and, of equally probable ones, the largest values. Gaussian
+        models return a dense array of means.
         """
         X = self._read(X, reset=False)
         if max_active is not None:
@@ -121,13 +122,12 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Learner):
         return bool(getattr(self, "_sklearn_output_config", {}).get("transform", everywhere) != "default")
 
     def _code(self, q: Distribution, max_active: int | None) -> Tensor:
-        z: Tensor = q.mode
-        if max_active is None or max_active >= z.shape[-1]:
-            return z
+        if max_active is None or max_active >= q.event_shape[0]:
+            mode: Tensor = q.mode
+            return mode
         if not hasattr(q, "ranking"):
             raise ValueError(f"max_active needs a code with gates; {type(self).__name__} codes are dense. Use VSC.")
-        keep = torch.zeros_like(z, dtype=torch.bool).scatter_(-1, q.ranking.topk(max_active, dim=-1).indices, True)
-        return torch.where(keep, z, 0.0)
+        return capped(q, max_active)
 
     def draw_codes(self, X: Any, n: int = 1, *, seed: int = 0) -> Array:
         """Hard draws of q(z|x), n of every row: (n, rows, J), dense. A row's draws depend on (seed, row) alone."""

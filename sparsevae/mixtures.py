@@ -91,7 +91,7 @@ class TwoNormals(Distribution):
 
     @property
     def ranking(self) -> Tensor:
-        """By what a cap on the active units keeps them: the likeliest gates, (..., J)."""
+        """Which units `codes.capped` keeps first, (..., J): those with the likeliest gates."""
         return self.logits.expand(self._extended_shape())
 
     def opened(self) -> Distribution:

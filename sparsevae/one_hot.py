@@ -70,8 +70,8 @@ class OneHotCode(Distribution):
 
     @property
     def ranking(self) -> Tensor:
-        """By what a cap on the active units would keep them."""
-        return self.groups.flatten(-2)
+        """Which units `codes.capped` keeps first, (*batch, J): those of the surest groups."""
+        return self.groups.flatten(-2).expand(self._extended_shape())
 
     @property
     def mode(self) -> Tensor:

@@ -53,7 +53,7 @@ class SideBySide(Distribution):
 
     @property
     def ranking(self) -> Tensor:
-        """By what a cap on the active units keeps them: the likeliest of all parts."""
+        """Which units `codes.capped` keeps first, (*batch, J): the likeliest of all parts."""
         return self.p_on
 
     def log_prob(self, value: Tensor) -> Tensor:

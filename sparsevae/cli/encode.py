@@ -20,7 +20,11 @@ def encode(
     out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="codes.npz or codes.parquet.")],
     max_active: Annotated[
         int | None,
-        typer.Option(metavar="K", parser=reader(int), help="Keep at most K non-zeros a row, the most probable ones."),
+        typer.Option(
+            metavar="K",
+            parser=reader(int),
+            help="Keep at most K non-zeros per row: the most probable, and of equally probable ones the largest.",
+        ),
     ] = None,
     split: Split = None,
     data_option: DataOptions = None,

@@ -78,7 +78,7 @@ class StripCounts(Counts):
 
     @property
     def ranking(self) -> Tensor:
-        """What a cap keeps first, (..., K): the largest counts of the code, then the likeliest."""
+        """Which units `codes.capped` keeps first, (..., K): the largest counts of the code, then the likeliest."""
         return self.mode + torch.exp(super().ranking)  # probabilities of one draw, below 1
 
 

@@ -1,0 +1,110 @@
+"""Codes as users meet them: what a cap keeps of one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import torch
+
+import sparsevae as sv
+from sparsevae.codes import capped
+from sparsevae.distributions import SpikeSlab
+from sparsevae.models import SUPERVISED
+from sparsevae.models import known as every_model
+from sparsevae.one_hot import OneHotCode
+
+pytestmark = pytest.mark.filterwarnings("ignore::sparsevae.training.SparsityWarning")
+_rng = np.random.default_rng(0)
+X = (_rng.normal(size=(40, 3)) @ _rng.normal(size=(3, 16))).astype(np.float32)
+Y = (_rng.random((40, 6)) < 0.3).astype(int)
+
+GATED: dict[str, tuple[str, dict[str, Any]]] = {
+    "VSC": ("VSC", {}),
+    "VSC, never off": ("VSC", {"alpha": 1.0}),
+    "PseudoVSC": ("PseudoVSC", {"pseudo_inputs": 3}),
+    "HSVAE": ("HSVAE", {"alpha": 0.5, "beta": 0.5}),
+    "HSVAE, off units of a size": ("HSVAE", {"alpha": 0.5, "beta": 0.5, "spike_scale": 0.05}),
+    "SDLGM, counts": ("SDLGM", {"cap": 6}),
+    "SDLGM, counts seen as bits": ("SDLGM", {"cap": 6, "binary": True}),
+    "SDLGM, distinct": ("SDLGM", {"cap": 6, "features": "distinct"}),
+    "DiscreteVAE, bits": ("DiscreteVAE", {}),
+    "DiscreteVAE, groups": ("DiscreteVAE", {"categories": 3}),
+    "SDLGMClassifier": ("SDLGMClassifier", {"threshold": 0.5}),
+    "SDLGMClassifier, counts": ("SDLGMClassifier", {"threshold": 0.5, "features": "counts", "cap": 6}),
+    "SDLGMClassifier, two parts": ("SDLGMClassifier", {"threshold": 0.5, "variant": "con", "free_features": 4}),
+    "SDLGMCounter": ("SDLGMCounter", {"cap": 6}),
+    "SDLGMCounter, strips": ("SDLGMCounter", {"columns": 8, "image_shape": (2, 8)}),
+}
+_FITTED: dict[str, Any] = {}
+
+
+def fitted(name: str) -> Any:
+    """A model of one step, whose encoder then says much louder what it says of a row."""
+    if name not in _FITTED:
+        cls, more = GATED[name]
+        units = {} if cls in SUPERVISED else {"n_components": 12}
+        training = sv.Training(steps=1, verbose=0)
+        est = every_model()[cls](**units, hidden=(8,), training=training, **more)
+        _FITTED[name] = est.fit(X, Y) if cls in SUPERVISED else est.fit(X)
+        with torch.no_grad():
+            for weights in est.model_.encoder.parameters():
+                weights.mul_(3.0)
+    return _FITTED[name]
+
+
+def dense(Z: Any) -> Any:
+    return Z.toarray() if sp.issparse(Z) else Z
+
+
+# -- caps ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", GATED)
+def test_a_cap_keeps_so_many_of_a_code_s_own_non_zeros_and_their_values(name: str) -> None:
+    est = fitted(name)
+    whole = dense(est.transform(X))
+    assert (whole != 0).sum(1).max() > 1
+    for cap in (1, 2, 5):
+        few = dense(est.transform(X, max_active=cap))
+        assert np.array_equal((few != 0).sum(1), np.minimum((whole != 0).sum(1), cap))
+        assert np.array_equal(few[few != 0], whole[few != 0])
+
+
+def test_every_model_whose_gates_can_be_ranked_has_its_caps_tested() -> None:
+    ranked = {name for name, cls in every_model().items() if hasattr(cls, "gate") or "SDLGM" in name}
+    assert ranked | {"DiscreteVAE"} == {cls for cls, _ in GATED.values()}
+
+
+def test_of_equal_gates_a_cap_keeps_the_largest_values_and_of_equal_ones_the_first_units() -> None:
+    loc = torch.tensor([[0.5, -3.0, 0.25, 2.0, 2.0], [0.0, 1.0, -1.0, 1.0, 0.5]])
+    always = SpikeSlab(torch.full_like(loc, torch.inf), loc, torch.ones_like(loc))
+    assert capped(always, 2).tolist() == [[0.0, -3.0, 0.0, 2.0, 0.0], [0.0, 1.0, -1.0, 0.0, 0.0]]
+    gates = torch.tensor([[5.0, 1.0, 5.0, 1.0, -1.0], [9.0, 1.0, 1.0, 2.0, -9.0]])  # the value 0 is never kept
+    assert capped(SpikeSlab(gates, loc, torch.ones_like(loc)), 3).tolist() == [
+        [0.5, -3.0, 0.25, 0.0, 0.0],
+        [0.0, 1.0, -1.0, 1.0, 0.0],
+    ]
+    assert capped(SpikeSlab(gates, loc, torch.ones_like(loc)), 1).tolist() == [[0.5, 0, 0, 0, 0], [0, 0, 0, 1.0, 0]]
+
+
+def test_a_group_s_second_choice_takes_no_place_under_a_cap() -> None:
+    probabilities = torch.tensor([[0.45, 0.5, 0.05, 0.4, 0.3, 0.3, 0.1, 0.8, 0.1]])  # .45 is likelier than .4, but off
+    code = OneHotCode(probabilities.log(), 3)
+    assert capped(code, 3).tolist() == code.mode.tolist() == [[0, 1, 0, 1, 0, 0, 0, 1, 0]]
+    assert [int(k) for cap in (1, 2) for k in capped(code, cap)[0].nonzero()] == [7, 1, 7]
+
+
+def test_where_no_unit_is_ever_off_a_capped_code_errs_as_the_largest_values_do(digits: Any) -> None:
+    training = sv.Training(steps=300, kl_warmup=0.9, verbose=0)
+    est = sv.VSC(8, alpha=1.0, hidden=(32,), training=training).fit(digits.X[:500])
+    X = digits.X[500:800]
+    whole = est.transform(X).toarray()
+    ranks = np.argsort(np.argsort(-np.abs(whole), axis=1), axis=1)
+    largest, first = np.where(ranks < 2, whole, 0.0), np.where(np.arange(8) < 2, whole, 0.0)
+    assert np.array_equal(est.transform(X, max_active=2).toarray(), largest)
+    errors = [float(np.square(est.inverse_transform(Z) - X).mean()) for Z in (largest, first)]
+    assert est.evaluate(X, caps=(2,))["caps"][2] == pytest.approx(errors[0], rel=1e-4)
+    assert errors[0] < errors[1]
