@@ -13,7 +13,7 @@ from torch.distributions.utils import lazy_property
 from torch.nn.functional import logsigmoid, pad
 
 from sparsevae.choices import Choice, switch
-from sparsevae.distributions import bernoulli_kl, pair
+from sparsevae.distributions import bernoulli_kl, pair, times
 from sparsevae.draw import Noise, blocks, draw_from
 from sparsevae.polynomials import outside, products
 
@@ -235,7 +235,7 @@ class Capped(Distribution):
     def entropy(self) -> Tensor:
         """-E log q(b), (*batch): that of the shifted gates at the true marginals, and what the limit adds."""
         on, off = self._marginals
-        gates = (_times(on, logsigmoid(self.shifted)) + _times(off, logsigmoid(-self.shifted))).sum(-1)
+        gates = (times(on, logsigmoid(self.shifted)) + times(off, logsigmoid(-self.shifted))).sum(-1)
         return (self.shift.squeeze(-1) * self.unused + self.log_share - gates).expand(self.batch_shape)
 
     # -- draws ---------------------------------------------------------------------------------------------------
@@ -313,11 +313,6 @@ def _choose(weights: Tensor, u: Tensor) -> Tensor:
     return (sums < u * sums[-1]).sum(0)
 
 
-def _times(p: Tensor, log: Tensor) -> Tensor:
-    """p log, elementwise; 0 where p is 0, even against an infinite logarithm."""
-    return p * torch.where(p == 0, 0.0, log)
-
-
 def _independent(q: Capped, p: Capped) -> Tensor | None:
     """KL of every gate, (..., B, K), where the limit binds neither law; None where it ties the gates together."""
     if not (q.free and p.free):
@@ -338,7 +333,7 @@ def _capped(q: Capped, p: Capped) -> Tensor:
         )
     on, off = q._marginals
     x, x0 = q.shifted, p.shifted
-    gates = _times(on, logsigmoid(x) - logsigmoid(x0)) + _times(off, logsigmoid(-x) - logsigmoid(-x0))
+    gates = times(on, logsigmoid(x) - logsigmoid(x0)) + times(off, logsigmoid(-x) - logsigmoid(-x0))
     kl = gates.sum(-1) - (q.shift - p.shift).squeeze(-1) * q.unused - q.log_share + p.log_share
     return kl.expand(torch.broadcast_shapes(q.batch_shape, p.batch_shape))
 

@@ -33,6 +33,7 @@ __all__ = [
     "pair",
     "spike_slab_kl",
     "surcharge",
+    "times",
     "unit_divergence",
 ]
 
@@ -114,6 +115,11 @@ def normal(loc: Tensor, scale: Tensor) -> Distribution:
 def normal_by_variance(loc: Tensor, variance: Tensor) -> Distribution:
     """The same, from a variance: its density and gradient never take a root."""
     return _GaussianByVariance(loc, variance)
+
+
+def times(p: Tensor, log: Tensor) -> Tensor:
+    """p log, elementwise; 0 where p is 0, even against an infinite logarithm, and so are its gradients there."""
+    return p * torch.where(p == 0, 0.0, log)
 
 
 def logit(p_on: float) -> float:

@@ -11,7 +11,7 @@ from torch.distributions import Distribution, constraints
 from torch.nn.functional import log_softmax, one_hot
 
 from sparsevae.choices import ONE_HOTS, Choice
-from sparsevae.distributions import pair
+from sparsevae.distributions import pair, times
 from sparsevae.draw import Noise, draw_from
 
 __all__ = ["OneHotCode"]
@@ -23,7 +23,7 @@ class OneHotCode(Distribution):
     Parameters
     ----------
     logits : Tensor (..., J)
-        Group after group, up to a constant within each.
+        Group after group, up to a constant within each. `-inf` is a unit that is never on.
     categories : int
         C; divides J.
     draw : callable, optional
@@ -83,11 +83,11 @@ class OneHotCode(Distribution):
         """-inf where a group has not exactly one unit on."""
         groups = value.unflatten(-1, (-1, self.categories))
         inside = ((groups == 0) | (groups == 1)).all(-1) & (groups.sum(-1) == 1)
-        log_q = (groups * self.groups).sum(-1)
+        log_q = times(groups, self.groups).sum(-1)
         return torch.where(inside, log_q, -torch.inf).sum(-1)
 
     def entropy(self) -> Tensor:
-        return -(self.groups.exp() * self.groups).sum((-2, -1)).expand(self.batch_shape)
+        return -times(self.groups.exp(), self.groups).sum((-2, -1)).expand(self.batch_shape)
 
     def draw(self, noise: Noise, hard: bool) -> Tensor:
         """The draw as a function of its noise, (*batch, J)."""
@@ -109,7 +109,7 @@ class OneHotCode(Distribution):
 def _one_hots(q: OneHotCode, p: OneHotCode) -> Tensor:
     """sum over values of q (log q - log p), shared out to the units, (..., B, J): a group's sum is its KL."""
     log_q, log_p = q.groups, p.groups
-    return (log_q.exp() * (log_q - log_p)).flatten(-2)
+    return times(log_q.exp(), log_q - log_p).flatten(-2)
 
 
 @draw_from.register
