@@ -6,6 +6,8 @@ gamma itself has two ends to fall off: at a = .5, b = 100 one draw in a hundred 
 .. math:: f(v) = \sigma(v)^a\, \sigma(-v)^b / B(a, b),
 
 smooth on the whole line, and a KL between two such laws is the KL between the Betas.
+
+Densities, entropies and KLs are formed in double precision, since terms of hundreds to millions leave a few nats.
 """
 
 from __future__ import annotations
@@ -79,14 +81,16 @@ class LogitBeta(Distribution):
     def log_prob(self, value: Tensor) -> Tensor:
         if self._validate_args:
             self._validate_sample(value)
-        kernel = self.a * logsigmoid(value) + self.b * logsigmoid(-value)
-        return (kernel - _log_beta(self.a, self.b).to(kernel.dtype)).sum(-1)
+        a, b, v = self.a.double(), self.b.double(), value.double()
+        log_q = a * logsigmoid(v) + b * logsigmoid(-v) - _log_beta(a, b)
+        return log_q.to(torch.result_type(self.a, value)).sum(-1)
 
     def entropy(self) -> Tensor:
         """log B - a E[log gamma] - b E[log(1 - gamma)], summed over units."""
-        both = torch.digamma(self.a + self.b)
-        logs = self.a * (torch.digamma(self.a) - both) + self.b * (torch.digamma(self.b) - both)
-        return (_log_beta(self.a, self.b).to(logs.dtype) - logs).sum(-1)
+        a, b = self.a.double(), self.b.double()
+        both = torch.digamma(a + b)
+        logs = a * (torch.digamma(a) - both) + b * (torch.digamma(b) - both)
+        return (_log_beta(a, b) - logs).to(self.a.dtype).sum(-1)
 
     def sample(self, sample_shape: _Shape = _SCALAR) -> Tensor:
         """Draws from torch's global generator; inside the library `Draw` supplies the noise."""

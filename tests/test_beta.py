@@ -90,6 +90,31 @@ def test_divergences_and_densities_keep_their_digits_in_single_precision() -> No
     assert torch.allclose(single.double(), double, rtol=0, atol=2e-5)  # what terms of a hundred leave
 
 
+def test_densities_and_entropies_are_exact_from_concentrations_of_one_half_to_a_million() -> None:
+    """Against 50 digits, with their gradients: terms of a million leave a few nats."""
+    mpmath = pytest.importorskip("mpmath")
+    exact = {"entropy": [], "density": [], "entropy's": [], "density's": []}
+    ends = (0.5, 3.0, 100.0, 1e4, 1e6)
+    a, b = (torch.tensor(t, requires_grad=True) for t in zip(*itertools.product(ends, repeat=2), strict=True))
+    v = (a / b).log().detach() + 0.01
+    with mpmath.workdps(50):
+        for pair in zip(a.tolist(), b.tolist(), v.tolist(), strict=True):
+            a_, b_, v_ = (mpmath.mpf(x) for x in pair)
+            psi, log_beta = mpmath.psi, mpmath.log(mpmath.beta(a_, b_))
+            both, on = psi(0, a_ + b_), -mpmath.log1p(mpmath.exp(-v_))
+            exact["entropy"].append(log_beta - a_ * (psi(0, a_) - both) - b_ * (psi(0, b_) - both))
+            exact["density"].append(a_ * on + b_ * (on - v_) - log_beta)
+            exact["entropy's"].append((a_ + b_) * psi(1, a_ + b_) - a_ * psi(1, a_))
+            exact["density's"].append(on - psi(0, a_) + both)
+    each = LogitBeta(a[:, None], b[:, None])
+    found = {"entropy": each.entropy(), "density": each.log_prob(v[:, None])}
+    found |= {f"{k}'s": torch.autograd.grad(value.sum(), a)[0] for k, value in found.items()}
+    for name, values in found.items():
+        wanted = np.array(exact[name], dtype=np.float64)
+        np.testing.assert_allclose(values.detach(), wanted, rtol=2e-6, atol=1e-9, err_msg=name)
+    assert float(LogitBeta(torch.tensor([1e4]), torch.tensor([1e6])).entropy()) == pytest.approx(-3.1813, abs=1e-4)
+
+
 def test_a_million_draws_at_extreme_network_outputs_are_finite_with_finite_gradients() -> None:
     """Whatever a network puts out: concentrations stay within [.5, 100], draws and gradients are numbers."""
     ends = torch.tensor([-1e30, -1e4, -3.0, 0.0, 3.0, 1e4, 1e30])
