@@ -74,10 +74,14 @@ def evaluate(est: SparseCoder, X: Any, caps: Sequence[int], n_samples: int) -> d
 
 
 def standard_error(values: Array) -> float:
-    """That of the mean of values (n,), one a row: NaN, not known, of one row; infinite where one is not finite."""
+    """Standard error of the mean of n values, (n,): NaN for n = 1, inf if any value is not finite.
+
+    >>> standard_error(np.array([1.0, 3.0]))  # deviations from the mean of 1 and 1: sqrt(2 / (n - 1) / n)
+    1.0
+    """
     if len(values) < 2:
         return math.nan
-    return float(values.std()) / math.sqrt(len(values)) if np.isfinite(values).all() else math.inf
+    return float(values.std(ddof=1)) / math.sqrt(len(values)) if np.isfinite(values).all() else math.inf
 
 
 def with_error(mean: float, error: float) -> str:

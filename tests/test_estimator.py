@@ -615,8 +615,9 @@ def test_evaluate_agrees_with_the_methods(fitted: Any) -> None:
 
 def test_the_error_of_a_score_is_that_of_a_mean_over_rows_and_not_known_of_one(fitted: Any) -> None:
     est, X = fitted["vsc"]
-    wanted = est.score_samples(X).std() / math.sqrt(len(X))
-    assert est.evaluate(X)["score_standard_error"] == pytest.approx(wanted)
+    for some in (X, X[:2]):  # by n - 1, not n
+        wanted = est.score_samples(some).std(ddof=1) / math.sqrt(len(some))
+        assert est.evaluate(some)["score_standard_error"] == pytest.approx(wanted)
     assert math.isnan(est.evaluate(X[:1])["score_standard_error"])
 
 
