@@ -3,7 +3,7 @@ r"""Does one unit stand for one factor? Four scores against known factors: 1 for
 Z (n, J) are codes, `factors` (n, K) is the truth. A factor is **discrete** (its values are names) or **continuous**
 (its values are amounts). An array of integers or booleans is taken as discrete, an array of floats as continuous;
 `discrete` says otherwise, for all factors or for each. MIG and modularity rest on :func:`mutual_information`, with
-units and continuous factors cut into `n_bins` bins; SAP and DCI on predictors.
+units and continuous factors cut into `n_bins` bins (units of few values are not); SAP and DCI on predictors.
 
 References
 ----------
@@ -27,7 +27,7 @@ from sparsevae.parameters import check_number
 
 from .arrays import Codes, Floats, matrix
 from .correlation import correlation_matrix
-from .factors import Discrete, binned, checked_factors, classes, entropy, information, mutual_information
+from .factors import Discrete, checked_factors, cut, entropy, information, mutual_information
 from .predictors import PREDICTORS
 
 __all__ = [
@@ -53,9 +53,9 @@ def mig(Z: Codes, factors: npt.ArrayLike, *, n_bins: int = 20, discrete: Discret
     (1.0, 0.0)
     """
     Z, truth, named = checked_factors(Z, factors, discrete)
-    levels = classes(truth, named, n_bins)
+    cells, levels = cut(Z, truth, named, n_bins)
     total = np.array([entropy(np.bincount(v) / len(v)) for v in levels.T])
-    return float((_gap(information(binned(Z, n_bins), levels)) / total).mean())
+    return float((_gap(information(cells, levels)) / total).mean())
 
 
 def modularity(Z: Codes, factors: npt.ArrayLike, *, n_bins: int = 20, discrete: Discrete = None) -> float:

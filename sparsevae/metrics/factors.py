@@ -25,15 +25,15 @@ Discrete: TypeAlias = "bool | Sequence[bool] | None"
 def mutual_information(Z: Codes, factors: npt.ArrayLike, *, n_bins: int = 20, discrete: Discrete = None) -> Floats:
     """I(z_j; v_k) in nats between every unit and every factor, (J, K).
 
-    The plug-in estimate after cutting every unit and every continuous factor into `n_bins` bins of equal width. It is
+    The plug-in estimate after cutting every unit and every continuous factor into `n_bins` bins of equal width. Units
+    of few values keep them: of at most `n_bins`, or as many as the discrete factor with the most levels has. It is
     biased upwards by about (bins of z - 1)(bins of v - 1) / 2n nats: use many rows.
 
     >>> mutual_information([[0.0, 5.0], [0.0, 5.0], [1.0, 5.0], [1.0, 5.0]], [[0], [0], [1], [1]]).round(6)  # log 2, 0
     array([[0.693147],
            [0.      ]])
     """
-    Z, truth, named = checked_factors(Z, factors, discrete)
-    return information(binned(Z, n_bins), classes(truth, named, n_bins))
+    return information(*cut(*checked_factors(Z, factors, discrete), n_bins))
 
 
 def checked_factors(Z: Codes, factors: npt.ArrayLike, discrete: Discrete) -> tuple[Floats, Floats, Mask]:
@@ -73,6 +73,23 @@ def information(cells: Integers, levels: Integers) -> Floats:
     return np.where(table < 1e-12, 0.0, table)
 
 
+def cut(Z: Floats, truth: Floats, named: Mask, n_bins: int) -> tuple[Integers, Integers]:
+    """Units and factors by whole numbers from 0, (n, J) and (n, K): that of a value, or of its bin.
+
+    Discrete factors keep their values, and so do units with few of them: at most `n_bins`, or as many as the discrete
+    factor with the most levels, which fewer bins could not tell apart.
+    """
+    levels, cells = binned(truth, n_bins), binned(Z, n_bins)
+    for k in np.flatnonzero(named):
+        levels[:, k] = np.unique(truth[:, k], return_inverse=True)[1]
+    few = max(n_bins, int(levels[:, named].max(initial=0)) + 1)
+    for j, unit in enumerate(Z.T):
+        values, number = np.unique(unit, return_inverse=True)
+        if len(values) <= few:
+            cells[:, j] = number
+    return cells, levels
+
+
 def binned(columns: Floats, n_bins: int) -> Integers:
     """The number of the bin of equal width, between a column's least and largest value; 0 if it is constant."""
     check_number("n_bins", n_bins, "an integer, 2 or above", lambda n: n >= 2, whole=True)
@@ -81,11 +98,3 @@ def binned(columns: Floats, n_bins: int) -> Integers:
     position = (columns - low) / np.where(high > low, high - low, 1.0)
     cells: Integers = np.minimum(position * n_bins, n_bins - 1).astype(np.intp)
     return cells
-
-
-def classes(truth: Floats, named: Mask, n_bins: int) -> Integers:
-    """Discrete factors by the number of their value, continuous ones by their bin; (n, K)."""
-    levels = binned(truth, n_bins)
-    for k in np.flatnonzero(named):
-        levels[:, k] = np.unique(truth[:, k], return_inverse=True)[1]
-    return levels

@@ -66,7 +66,7 @@ def test_mutual_information_by_hand():
 def test_mutual_information_of_a_continuous_factor_with_itself_is_the_entropy_of_its_bins():
     v = np.arange(8.0)[:, None]  # bins of width 7/4 hold 0 1 | 2 3 | 4 5 | 6 7
     assert mutual_information(v, v, n_bins=4)[0, 0] == pytest.approx(math.log(4))
-    assert mutual_information(v, v, n_bins=4, discrete=True)[0, 0] == pytest.approx(math.log(4))  # units are cut too
+    assert mutual_information(v, v, n_bins=4, discrete=True)[0, 0] == pytest.approx(math.log(8))  # theirs
     assert mutual_information(v, v, n_bins=20)[0, 0] == pytest.approx(math.log(8))
 
 
@@ -75,6 +75,21 @@ def test_names_are_told_apart_however_close_their_numbers_are():
     names = np.array([0, 1, 1000])[which]  # bins of equal width would merge the first two
     assert mutual_information(which, names)[0, 0] == pytest.approx(math.log(3))
     assert mutual_information(which, names, discrete=False)[0, 0] < math.log(2)
+
+
+@pytest.mark.parametrize("score", [mig, modularity])
+@pytest.mark.parametrize("levels", [20, 21, 40])
+def test_discrete_factors_of_any_number_of_levels_score_one_themselves(score, levels):
+    """Bins would merge the levels of the units, not of the factors."""
+    v = np.array(list(itertools.product(range(levels), range(3))))
+    assert score(v * [0.1, -3.0] + 7, v) == pytest.approx(1, abs=1e-12)
+
+
+def test_units_of_many_values_are_cut_into_bins_whatever_the_levels_of_the_factors():
+    which = np.arange(4000)[:, None] % 40
+    z = which + np.linspace(0, 0.9, 4000)[:, None]  # 4,000 values: 20 bins hold two levels each
+    assert mutual_information(z, which)[0, 0] == pytest.approx(math.log(20), rel=1e-2)
+    assert mutual_information(np.floor(z), which)[0, 0] == pytest.approx(math.log(40))  # 40 values
 
 
 def test_a_unit_that_is_independent_of_every_factor_has_no_information_and_no_say():
