@@ -82,7 +82,8 @@ class Learner(Recipe):
 
         So does a slope that is part of the law, once there are steps behind it: where the last run left it.
         The first call on a new estimator settles scaling and likelihood, or the vocabulary, from its X. The optimiser
-        goes on with the moments it has; a saved model, a third of the size, has none, so that they begin anew.
+        goes on with the moments of the last step. They begin anew where there are none for these weights: in a saved
+        model, a third of the size, and after a run with patience, which ends with the weights of its best report.
         """
         self.check()
         fresh = not hasattr(self, "model_")

@@ -120,7 +120,8 @@ def fit(
     Returns
     -------
     history, moments
-        The reports, and Adam's moments for a later call.
+        The reports, and the optimiser's moments for a later call: zeros, a fresh start, where patience has put the best
+        weights back.
 
     Raises
     ------
@@ -248,6 +249,7 @@ def _loop(
         folder.save(run.state(), good)
     if run.best and not stop:
         run.model.load_state_dict(run.best)
+        run.optimiser.forget()  # its moments are of the last step, and no longer of these weights
 
 
 def _keep_best(run: Run, loss: float) -> None:

@@ -343,6 +343,18 @@ def test_a_run_that_is_not_stopped_ends_with_its_best_weights_too(monkeypatch: p
     assert torch.equal(weights(est), kept[1])
 
 
+def test_one_more_pass_after_the_best_weights_starts_with_fresh_moments(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The moments of the last step are none of the best weights'; so the model and its saved copy learn alike."""
+    losses = iter([1.0, 3.0, 4.0])
+    monkeypatch.setattr(Run, "validate", lambda self, items: next(losses))
+    est = make(training={"report_every": 5, "validation_fraction": 0.2, "patience": 2}).fit(X)
+    est.save(tmp_path)
+    assert torch.equal(weights(sv.load(tmp_path).partial_fit(X)), weights(est.partial_fit(X)))
+    assert est._moments["adam.count"] > 0  # which it goes on with, pass after pass
+
+
 def test_early_stopping_stops_real_over_fitting() -> None:
     few = X[:40]
     settings = {"steps": 2000, "report_every": 50, "validation_fraction": 0.3, "patience": 4, "decay": "constant"}
