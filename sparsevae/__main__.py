@@ -1,8 +1,40 @@
-"""`python -m sparsevae` is the command line."""
+"""The command line as a process, `sparsevae` and `python -m sparsevae`: it answers Ctrl-C from its first import on."""
 
+import contextlib
+import os
+import signal
 import sys
+from types import FrameType
 
-from sparsevae.cli import main
+_INTERRUPTED = "sparsevae: interrupted.\n"
+
+
+def main() -> int:
+    """Run the command line. Imports are part of it: they take longer than many a command."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        if signal.getsignal(number) is not signal.SIG_IGN:  # as in background jobs of a shell
+            signal.signal(number, _stop)
+    try:
+        from sparsevae import cli
+
+        return cli.main()
+    except (KeyboardInterrupt, SystemExit) as stop:
+        sys.stderr.write(_INTERRUPTED)
+        return 130 if isinstance(stop, KeyboardInterrupt) else 143
+    finally:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # once more while Python shuts down: it ends at once
+
+
+def _stop(number: int, frame: FrameType | None) -> None:
+    """Raise KeyboardInterrupt or SystemExit; during an import, which may swallow or change them, end at once."""
+    while frame is not None:
+        if frame.f_code.co_filename.startswith("<frozen importlib"):
+            with contextlib.suppress(OSError):
+                os.write(2, _INTERRUPTED.encode())
+            os._exit(128 + number)
+        frame = frame.f_back
+    raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(128 + number)
+
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -277,11 +277,11 @@ NETWORKS: dict[str, Pair] = {
 """The networks a constructor may name. One more stack is two functions and one line here."""
 
 
-def chosen(network: str, sizes: Sizes) -> str:
+def chosen(network: str, *, texts: bool) -> str:
     """The network of that name; "auto" is gru for texts and dense for rows of numbers."""
     if network != "auto":
         return network
-    return "dense" if sizes.words is None else "gru"
+    return "gru" if texts else "dense"
 
 
 _GLOBAL_NOISE = (

@@ -135,6 +135,10 @@ class Input:
         """What to say of all rows, from the sums of `costs` and the means of score and -log p(x|z) over draws."""
         raise NotImplementedError
 
+    def in_force(self) -> dict[str, Any]:
+        """Settings of the estimator as they are for these data, where they belong to the kind of data."""
+        raise NotImplementedError
+
     def signature(self) -> dict[str, Any]:
         """What a run is a function of, as far as the data settled it."""
         raise NotImplementedError
@@ -319,6 +323,9 @@ class Arrays(Input):
         return {"mse": mse, "caps": {int(cap): error for cap, error in zip(caps, capped, strict=True)}}
 
     # -- save ---------------------------------------------------------------------------------------------------
+
+    def in_force(self) -> dict[str, Any]:
+        return {"scale": self.scaling.name}
 
     def signature(self) -> dict[str, Any]:
         return {"scaling": [type(self.scaling).__name__, self.scaling.log_det]}

@@ -194,13 +194,26 @@ class Learner(Recipe):
         own = {k: str(getattr(self, k)) for k in ("encoder", "decoder")}
         return {
             "model": type(self).__name__,
-            **{k: self.usual_.get(k) if v is None else v for k, v in self._constructor().items()},
+            **self._settled(),
             "hidden": list(self.hidden_),
             **own,
             **settings,
             "data": self.fingerprint_,
             **self.input_.signature(),
         }
+
+    def _settled(self) -> dict[str, Any]:
+        """The constructor's arguments in plain values, with what None came to by the kind of data."""
+        return {k: self.usual_.get(k) if v is None else v for k, v in self.built_["constructor"].items()}
+
+    def in_force(self) -> dict[str, Any]:
+        """What this model was fitted with, by argument: what None and "auto" came to for these data.
+
+        Without `encoder`, `decoder` and `training`; of texts with their settings and the size of the vocabulary.
+        """
+        own = {k: decode(v) for k, v in self._settled().items()}
+        own["network"] = chosen(own["network"], texts=isinstance(self.input_, Texts))
+        return own | {"hidden": self.hidden_, "likelihood": self.likelihood_} | self.input_.in_force()
 
     # -- the networks -------------------------------------------------------------------------------------------
 
@@ -231,7 +244,8 @@ class Learner(Recipe):
     def _network(self, name: str, own: nn.Module | None, sizes: Sizes, weights: torch.Generator) -> nn.Module:
         """One of ours by its name, or the user's own (with its weights) and a linear head."""
         if own is None:
-            network: nn.Module = getattr(NETWORKS[chosen(self.network, sizes)], name)(sizes)
+            texts = sizes.words is not None
+            network: nn.Module = getattr(NETWORKS[chosen(self.network, texts=texts)], name)(sizes)
             initialise(network, weights)
             return network
         widths = {"encoder": (sizes.features, sizes.raw_z), "decoder": (sizes.units, sizes.raw_x)}

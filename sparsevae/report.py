@@ -6,6 +6,7 @@ What is on it depends on the data: here rows of numbers; `text_report` has texts
 from __future__ import annotations
 
 import base64
+import hashlib
 import io
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -150,9 +151,14 @@ def _template() -> Any:
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     loader = PackageLoader("sparsevae")
-    return Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True).get_template(
-        "report.html"
-    )
+    environment = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True)
+    environment.filters["sha256"] = _sha256
+    return environment.get_template("report.html")
+
+
+def _sha256(text: str) -> str:
+    """The hash by which the page's Content-Security-Policy knows its own style."""
+    return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
 def _headline(est: SparseCoder, numbers: Mapping[str, Any]) -> str:
@@ -166,11 +172,10 @@ def _headline(est: SparseCoder, numbers: Mapping[str, Any]) -> str:
 
 
 def settings(est: SparseCoder) -> list[tuple[str, str]]:
-    """What was trained: the constructor, the length of the run and the seed."""
+    """What was trained: the constructor as it came out for these data, the length of the run and the seed."""
     training = est.training_
-    skip = ("training", "encoder", "decoder", "variance_floor", "variance")
-    own = {k: v for k, v in est.get_params(deep=False).items() if k not in skip}
-    own |= {"likelihood": est.likelihood_} | est.model_.likelihood.describe()
+    own = {k: v for k, v in est.in_force().items() if v is not None and k not in ("variance_floor", "variance")}
+    own |= est.model_.likelihood.describe()
     own |= {k: type(getattr(est, k)).__name__ for k in ("encoder", "decoder") if getattr(est, k) is not None}
     own |= {"steps": f"{est.n_steps_:,}", "batch_size": training.batch_size, "learning_rate": training.learning_rate}
     own |= {"seed": training.seed}

@@ -30,6 +30,11 @@ class Scaling(nn.Module):
     reversible: ClassVar[bool] = True
 
     @property
+    def name(self) -> str:
+        """What it does, in words: what "auto" came to."""
+        raise NotImplementedError
+
+    @property
     def log_det(self) -> float:
         raise NotImplementedError
 
@@ -50,6 +55,13 @@ class Affine(Scaling):
         super().__init__()
         self.register_buffer("shift", shift.float())
         self.register_buffer("scale", scale.float())
+
+    @property
+    def name(self) -> str:
+        units = self.scale.unique().tolist()
+        if len(units) > 1 or self.shift.any():
+            return "standard"
+        return "none" if units == [1.0] else f"divided by {units[0]:g}"
 
     @property
     def log_det(self) -> float:
@@ -74,6 +86,10 @@ class UnitNorm(Scaling):
     def __init__(self, n_features: int) -> None:
         super().__init__()
         self.size = math.sqrt(n_features)
+
+    @property
+    def name(self) -> str:
+        return "unit-norm"
 
     @property
     def log_det(self) -> float:

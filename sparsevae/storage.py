@@ -126,6 +126,11 @@ def load_folder(path: PathLike, *, kind: str = "model") -> tuple[dict[str, Tenso
     if not source.is_dir():
         came = "a file" if source.exists() else "nothing"
         raise StorageError(f"expected a saved {kind} (a folder) at {source}, found {came}; check the path")
+    if not _RUN_FILES.isdisjoint(names := os.listdir(source)) and "model.json" not in names:
+        raise StorageError(
+            f"{source} holds an unfinished run and no saved {kind} yet: continue it with --resume, or in Python fit "
+            "with resume=True, then save"
+        )
     for attempt in range(10):
         record = _verify(_read(source / "model.json"), source / "model.json", kind)
         weights = source / _weights_name(record)

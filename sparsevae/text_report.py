@@ -39,7 +39,7 @@ def text_page(est: SparseCoder, X: Any, labels: Any) -> Page:
     return Page(
         f"{type(est).__name__} on {numbers['rows']:,} texts",
         _headline(est, numbers),
-        [*settings(est), ("vocabulary", f"{len(source.vocabulary.words):,} words")],
+        settings(est),
         _numbers(est, numbers, int((codes != 0).any(0).sum())),
         "Nats of a text given its code",
         numbers["nll_code"],

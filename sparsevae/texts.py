@@ -306,6 +306,10 @@ class Texts(Input):
 
     # -- save ---------------------------------------------------------------------------------------------------
 
+    def in_force(self) -> dict[str, Any]:
+        own = {name: getattr(self.text, name) for name in ("tokenizer", "max_length", "embedding")}
+        return own | {"scale": None, "vocabulary": f"{len(self.vocabulary.words):,} words"}
+
     def signature(self) -> dict[str, Any]:
         """Word numbers say nothing of the words, so these are part of what a run is a function of."""
         words = json.dumps(self.vocabulary.to_dict()).encode()

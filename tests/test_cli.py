@@ -632,6 +632,11 @@ MISTAKES = [
     ("demo -o {other}", "is not from sparsevae"),
     ("encode {vsc} -d {narrow} -o {codes}", "X has 5 features, but VSC"),
     ("encode {other} -d digits -o {codes}", "model.json"),
+    *(
+        (f"{words} {{run}} -d digits", "run holds an unfinished run and no saved model yet: continue it with --resume")
+        for words in ("evaluate", "encode -o {codes}", "report -o {new}.html", "audit", "second-stage")
+    ),
+    ("sample {run} -o {new}.npy", "unfinished run and no saved model yet: continue it with --resume"),
     ("encode {vsc} -d digits -o {new}.txt", "ends in .npz or .parquet"),
     ("encode {vae} -d digits -o {codes} --max-active 3", "VAE codes are dense"),
     ("encode {vsc} -d digits -o {codes} --max-active 0", "max_active must be"),
@@ -651,7 +656,7 @@ MISTAKES = [
 def test_a_mistake_is_one_line_and_exit_code_1(
     words: str, says: str, folders: dict[str, Path], run: Any, tmp_path: Path
 ) -> None:
-    places = {name: tmp_path / name for name in ("new", "model", "other", "none")}
+    places = {name: tmp_path / name for name in ("new", "model", "other", "none", "run")}
     places |= {name: tmp_path / f"{name}.npz" for name in ("two", "folder", "device")}
     places["header"] = tmp_path / "header.csv"
     places["header"].write_text("a,b\n")
@@ -662,6 +667,8 @@ def test_a_mistake_is_one_line_and_exit_code_1(
     places["nan"].write_text("a,b\n1,2\n,3\n4,5\n")
     np.save(places["narrow"], np.ones((3, 5), dtype=np.float32))
     places["other"].mkdir()
+    places["run"].mkdir()
+    (places["run"] / "history.jsonl").touch()  # as a run that is stopped early leaves it
     (places["other"] / "letter.txt").write_text("mine")
     sv.load(folders["VSC"]).save(places["model"])
     before = set(tmp_path.rglob("*"))
@@ -716,6 +723,60 @@ def test_start_up_is_light() -> None:
     loaded = set(out.splitlines()[-1].split())
     assert "0" in loaded
     assert not loaded & {"torch", "sklearn", "scipy", "pandas", "pyarrow", "matplotlib", "numpy"}
+
+
+INTERRUPTED = "sparsevae: interrupted.\n"
+KILLED_AT = """
+import importlib.abc, os, sys
+number, module = int(sys.argv[1]), sys.argv[2]
+
+class Finder(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, *rest):
+        if name == module:
+            try:
+                os.kill(os.getpid(), number)
+            except BaseException:  # as the code of some C modules does
+                pass
+
+sys.meta_path.insert(0, Finder())
+sys.argv = ["sparsevae", "evaluate", "nowhere", "-d", "digits"]
+from sparsevae.__main__ import main
+sys.exit(main())
+"""
+
+
+@pytest.mark.parametrize(("number", "module"), [(signal.SIGINT, "typer"), (signal.SIGTERM, "numpy")])
+def test_a_signal_during_an_import_ends_with_one_line(number: int, module: str) -> None:
+    words = [sys.executable, "-c", KILLED_AT, str(int(number)), module]
+    done = subprocess.run(words, capture_output=True, text=True, cwd=Path(__file__).parent.parent)
+    assert (done.returncode, done.stdout, done.stderr) == (128 + number, "", INTERRUPTED)
+
+
+@pytest.mark.parametrize("stop", [KeyboardInterrupt(), SystemExit(143)])
+def test_a_signal_that_no_command_answers_is_told(stop: BaseException, run: Any, monkeypatch: Any) -> None:
+    def interrupted(*args: object) -> None:
+        raise stop
+
+    monkeypatch.setattr("sparsevae.cli.evaluate.load_model", interrupted)
+    expected = 130 if isinstance(stop, KeyboardInterrupt) else 143
+    assert run("evaluate", "x", "-d", "digits") == (expected, "", INTERRUPTED)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("delay", np.linspace(0.4, 4, 13))
+def test_a_signal_ends_with_one_line_whenever_it_comes(delay: float, folders: dict[str, Path], tmp_path: Path) -> None:
+    """Before that, while Python itself starts, it is Python that answers; a command that has ended has its own word."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        job = process("report", folders["VSC"], "-d", "digits", "-o", tmp_path / "page.html")
+        time.sleep(delay)
+        job.send_signal(number)
+        out, err = job.communicate(timeout=60)
+        if job.returncode and not out:
+            assert (job.returncode % 128, err) in ((number, INTERRUPTED), (-number % 128, INTERRUPTED))
+            assert not os.listdir(tmp_path)
+        else:
+            assert (out, err) == (f"{tmp_path / 'page.html'}\n", "")
+            (tmp_path / "page.html").unlink()
 
 
 def test_a_stopped_run_resumes_to_the_same_bytes(tmp_path: Path, run: Any, monkeypatch: pytest.MonkeyPatch) -> None:

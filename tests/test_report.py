@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import base64
+import copy
 import dataclasses
+import hashlib
 import html
 import io
 import re
@@ -19,6 +22,7 @@ from torch import nn
 
 import sparsevae as sv
 from sparsevae import demo, plots, report
+from sparsevae.parameters import decode
 
 COLUMNS = ["price in $", "cost_$_a", "weight", "height", "size <m>"]
 QUICK = sv.Training(steps=60, batch_size=32, learning_rate=1e-2, verbose=0)
@@ -70,10 +74,22 @@ def draw(figure: Any) -> None:
 
 def test_the_page_needs_nothing_but_itself(page: str) -> None:
     assert set(re.findall(r'\b(?:src|href)\s*=\s*"(.{15})', page)) == {"data:image/png;"}
-    text = re.sub(r"base64,[^\"]+", "", page)
+    text = re.sub(r"base64,[^\"]+", "", page).replace("http-equiv", "")
     for word in ("http", "//", "url(", "@import", "<script", "<link", "<iframe", str(Path.home())):
         assert word not in text, word
     assert page.count("<img") == 6
+
+
+def test_the_page_s_policy_allows_its_own_style_and_pictures_and_nothing_else(page: str) -> None:
+    (policy,) = re.findall(r'http-equiv="Content-Security-Policy" content="(.*?)"', page)
+    (style,) = re.findall("<style>(.*?)</style>", page, re.DOTALL)
+    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+    own = {"style-src": f"'sha256-{digest}'", "img-src": "data:"}
+    assert dict(rule.split(" ") for rule in policy.split("; ")) == own | dict.fromkeys(
+        ("default-src", "base-uri", "form-action"), "'none'"
+    )
+    assert page.index(policy) < page.index("<style>")
+    assert not re.findall(r"\bstyle=", page)  # an attribute is no part of the policy
 
 
 def test_the_page_shows_what_evaluate_returns(page: str, vsc: Any, digits: Any) -> None:
@@ -120,6 +136,24 @@ def test_the_page_names_what_the_score_is(
     est = quiet(sv.VSC(4, hidden=(8,), training=QUICK, **settings), digits.X[:64])
     note = cards(report.report(est, digits.X[:64], tmp_path / "page.html").read_text())["score"][1]
     assert [word for word in words if word not in note] == []
+
+
+def test_the_head_names_the_values_in_force_and_not_the_arguments_that_left_them_open(vsc: Any, reader: Any) -> None:
+    """What the run itself is told apart by; the same of a saved model, and whatever the constructor says by now."""
+    told = dict(report.settings(vsc))
+    assert told.items() >= {"alpha": "0.2", "gate": "sigmoid", "kl_z": "1.0", "scale": "divided by 255"}.items()
+    assert told.items() >= {"network": "dense", "likelihood": "fixed-gaussian", "variance": "0.01"}.items()
+    assert told.items() >= {"hidden": "(16,)", "steps": "60", "decoder": "Identity"}.items()
+    run = {k: str(decode(v)) for k, v in vsc._signature().items() if k not in ("hidden", "scale", "network", "decoder")}
+    assert {k: v for k, v in told.items() if k in run} == {k: v for k, v in run.items() if k in told}
+    words = dict(report.settings(reader))
+    assert words.items() >= {"kl_z": "0.01", "beta": "1.2", "network": "gru", "embedding": "6"}.items()
+    assert words["vocabulary"] == f"{len(reader.input_.vocabulary.words):,} words"
+    for est, own in ((vsc, told), (reader, words)):
+        assert "None" not in own.values()
+        assert "auto" not in own.values()
+        changed = copy.copy(est).set_params(n_components=3)
+        assert dict(report.settings(changed)) == own
 
 
 def test_titles_are_text_not_markup(page: str) -> None:

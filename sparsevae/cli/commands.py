@@ -12,7 +12,8 @@ from .demo import demo
 from .encode import encode
 from .evaluate import evaluate
 from .fit import Models
-from .groups import STYLE, Command, Group
+from .groups import STYLE, Command, Group, stopped
+from .messages import say
 from .report import report
 from .sample import sample
 from .second_stage import second_stage
@@ -23,6 +24,14 @@ class Commands(Group):
 
     def list_commands(self, ctx: Any) -> list[str]:
         return ["fit", "encode", "evaluate", "report", "audit", "second-stage", "sample", "data", "demo"]
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run a command; Ctrl-C and SIGTERM that it does not answer itself are told (typer ends without a word)."""
+        try:
+            return super().invoke(ctx)
+        except (KeyboardInterrupt, SystemExit) as stop:
+            say("interrupted.")
+            raise stopped(stop) from None
 
 
 app = typer.Typer(cls=Commands, add_completion=False, **STYLE)

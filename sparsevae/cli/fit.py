@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from .flags import option_of, value_of
-from .groups import STYLE, Command, Group
+from .groups import STYLE, Command, Group, stopped
 from .messages import say
 from .options import PART, Data, DataOptions, Json, Part, Quiet
 from .places import check_place, nothing_left
@@ -109,7 +109,7 @@ def _fit(
             say("interrupted before anything was saved.")
         elif quiet:  # else the training loop has said it
             say(f"interrupted; saved in {out}: continue with the same command and --resume.")
-        raise typer.Exit(130 if isinstance(stop, KeyboardInterrupt) else 143) from None
+        raise stopped(stop) from None
     est.save(out)
     final = est.history_[-1] if est.history_ else {}
     name, last = type(est).__name__, {k: v for k, v in final.items() if k not in ("step", "epoch")}

@@ -52,6 +52,11 @@ class Group(TyperGroup):
         return super().resolve_command(ctx, args)
 
 
+def stopped(stop: BaseException) -> typer.Exit:
+    """The end of a command that Ctrl-C (KeyboardInterrupt) or SIGTERM (SystemExit) has stopped."""
+    return typer.Exit(130 if isinstance(stop, KeyboardInterrupt) else 143)
+
+
 @contextmanager
 def _known(ctx: Any) -> Iterator[None]:
     """Errors of a parser that do not say which command they are about learn it here."""

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from .groups import stopped
 from .messages import say
 from .options import INT, PART, Data, DataOptions, Folder, Json, Part, Quiet
 from .printing import print_json
@@ -41,7 +42,7 @@ def second_stage(
         stage = second_stage(est, X, n_components=n_components, training=training)
     except (KeyboardInterrupt, SystemExit) as stop:
         say(f"interrupted; {folder} is as it was.")
-        raise typer.Exit(130 if isinstance(stop, KeyboardInterrupt) else 143) from None
+        raise stopped(stop) from None
     est.save(folder)
     name, last = type(est).__name__, {k: v for k, v in stage.history_[-1].items() if k not in ("step", "epoch")}
     if as_json:

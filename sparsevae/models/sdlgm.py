@@ -148,6 +148,9 @@ class SDLGM(DiscreteCoder):
             return self.gradient
         return "straight-through-concrete" if self.features == "counts" else "rloo"
 
+    def in_force(self) -> dict[str, Any]:
+        return super().in_force() | {"gradient": self._gradient()}
+
     def _temperature(self) -> float | str | Schedule:
         return self.tau if self.features == "distinct" else self.tau_z
 
@@ -179,7 +182,7 @@ class SDLGM(DiscreteCoder):
         return {k: v for k, v in (("tau", self.tau), ("tau_z", self.tau_z)) if callable(v)}
 
     def _network(self, name: str, own: nn.Module | None, sizes: Sizes, weights: torch.Generator) -> nn.Module:
-        dense = own is None and chosen(self.network, sizes) == "dense"
+        dense = own is None and chosen(self.network, texts=sizes.words is not None) == "dense"
         if name == "decoder" or not dense or self.features == "distinct":
             network = super()._network(name, own, sizes, weights)
             if self.binary and sizes.words is not None:
