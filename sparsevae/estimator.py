@@ -16,7 +16,7 @@ import numpy as np
 import sklearn
 import torch
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.utils.validation import check_array, check_is_fitted
+from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 from torch.distributions import Distribution
 
@@ -26,7 +26,7 @@ from sparsevae.codes import capped, code_sites, means_of
 from sparsevae.draw import Draw, Fresh, PerRow, mix, row_keys
 from sparsevae.gradients import points
 from sparsevae.history import History
-from sparsevae.inputs import Array, Arrays
+from sparsevae.inputs import Array, Arrays, read_codes
 from sparsevae.learner import Learner
 from sparsevae.loading import below, fill, revive
 from sparsevae.model import Site
@@ -192,10 +192,7 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Learner):
 
     def _codes(self, Z: Any) -> Iterator[tuple[Tensor, int]]:
         """A user's codes in blocks of one size, the last one filled up, and how many of them count."""
-        Z = check_array(Z, accept_sparse="csr", dtype=np.float32, input_name="Z")
-        if Z.shape[1] != self._n_features_out:
-            raise ValueError(f"codes have {self._n_features_out} columns, one per unit; got {Z.shape[1]}.")
-        rows = place(Z, self._device(), resident=False)
+        rows = place(read_codes(Z, self._n_features_out), self._device(), resident=False)
         return ((rows.take(index), n) for index, n in self._places(rows))
 
     @_inference

@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import scipy.sparse
 import torch
-from sklearn.utils.validation import validate_data
+from sklearn.utils.validation import check_array, validate_data
 from torch import Tensor, nn
 
 from sparsevae import families
 from sparsevae import scaling as scalings
 from sparsevae.advice import advise
 from sparsevae.draw import Draw
+from sparsevae.metrics.arrays import filled, sound
 from sparsevae.model import LatentModel
 from sparsevae.recurrent import Embedding
 from sparsevae.rows import Rows, Stats, canonical, place, stats
@@ -32,7 +33,7 @@ from sparsevae.threads import threads
 if TYPE_CHECKING:
     from sparsevae.learner import Learner
 
-__all__ = ["Arrays", "Input"]
+__all__ = ["Arrays", "Input", "read_codes"]
 
 Array = np.ndarray[Any, Any]
 _REACH = 1e33  # deviations from the training data; a few layers later that is still a float32
@@ -179,14 +180,8 @@ class Arrays(Input):
         if isinstance(X, Table):
             X, names = X.X, X.columns
         _check_rows(X)
-        if isinstance(X, Tensor):
-            X = X.detach().cpu()
-            X = (X.float() if X.dtype == torch.bfloat16 else X).numpy()
-        if isinstance(X, np.ma.MaskedArray):
-            X = np.ma.filled(X.astype(np.float64), np.nan) if X.mask.any() else X.data
+        X = _as_array(X, "X")
         X = _numbers(est, X, reset) if names is None else _named_numbers(est, X, names, reset)
-        if scipy.sparse.issparse(X):
-            X = _whole(X)
         values: Any = getattr(X, "data", X) if scipy.sparse.issparse(X) else X
         low, high = float(values.min(initial=0)), float(values.max(initial=0))
         _check_finite(type(est).__name__, low, high)
@@ -396,15 +391,28 @@ def _named_numbers(est: Learner, X: Any, names: Sequence[str], reset: bool) -> A
     return found
 
 
-def _whole(X: Any) -> Any:
-    """A CSR matrix whose entries are all in range, and none there twice: two of them may add up to infinity."""
+def _as_array(X: Any, name: str) -> Any:
+    """X or codes before their numbers are checked: tensors as arrays, masked entries as NaN, sparse matrices as CSR.
+
+    No entry of a sparse matrix is out of range, and none is there twice: two of them may add up to infinity.
+    """
+    if isinstance(X, Tensor):
+        X = X.detach().cpu()
+        X = (X.float() if X.dtype == torch.bfloat16 else X).numpy()
+    X = filled(X)
+    return canonical(sound(X, name)) if scipy.sparse.issparse(X) else X
+
+
+def read_codes(Z: Any, n_components: int) -> Any:
+    """Codes as users have them -> a float32 array or CSR matrix (n, n_components), checked as rows of X are."""
     try:
-        X.check_format(full_check=True)
-    except ValueError as error:
-        raise ValueError(
-            f"X is a damaged sparse matrix: {error}. Build it anew, for instance from its COO form."
-        ) from error
-    return canonical(X)
+        with np.errstate(over="ignore"):  # beyond float32 is infinite, and refused
+            Z = check_array(_as_array(Z, "Z"), accept_sparse="csr", dtype=np.float32, input_name="Z")
+    except (TypeError, OverflowError, NotImplementedError) as error:
+        raise ValueError(f"Z must hold codes, finite numbers of shape (n, {n_components}): {error}") from error
+    if Z.shape[1] != n_components:
+        raise ValueError(f"codes have {n_components} columns, one per unit; got {Z.shape[1]}.")
+    return Z
 
 
 def _no_numbers(X: Any) -> list[str]:

@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_array
 from torch import Tensor
 
 from sparsevae.advice import advise
+from sparsevae.metrics.arrays import filled, sound
 from sparsevae.metrics.multilabel import binary
 
 __all__ = ["Labels", "check_names", "plain", "read_labels"]
@@ -38,7 +39,8 @@ def plain(y: Any) -> tuple[Any, list[str] | None]:
     if isinstance(y, Tensor):
         y = y.detach().cpu().numpy()
     if scipy.sparse.issparse(y):
-        return y, columns
+        return sound(y, "y"), columns
+    y = filled(y)
     if isinstance(y, (list, tuple)) and len({np.shape(row) for row in y if not isinstance(row, str)}) > 1:
         raise ValueError("y holds lists of different lengths: make them 0/1 with sklearn's MultiLabelBinarizer.")
     found = check_array(y, ensure_2d=False, dtype=None, ensure_min_samples=0, input_name="y")

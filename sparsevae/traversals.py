@@ -239,6 +239,9 @@ def _values(values: Sequence[float] | None) -> Array:
     if values is None:
         return VALUES.copy()
     at = np.asarray(values)
-    if at.ndim != 1 or not len(at) or at.dtype.kind not in "iuf" or not np.isfinite(at).all():
-        raise ValueError(f"values must be a list of finite numbers, such as [-1, 0, 1]; got {values!r}.")
-    return at.astype(np.float32)
+    if at.ndim == 1 and len(at) and at.dtype.kind in "iuf":
+        with np.errstate(over="ignore"):
+            at = at.astype(np.float32)
+        if np.isfinite(at).all():
+            return at
+    raise ValueError(f"values must be a list of finite numbers, such as [-1, 0, 1]; got {values!r}.")

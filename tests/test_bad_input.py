@@ -203,6 +203,10 @@ def test_entries_of_a_sparse_matrix_are_checked_as_they_add_up_and_where_they_li
         damaged.indices[2] = place
         with pytest.raises(ValueError, match="damaged sparse matrix"):
             est.transform(damaged)
+        entries = sp.coo_matrix(np.ones((1, 6)))  # on its way to CSR such an entry was written outside of the memory
+        entries.row[2] = place
+        with pytest.raises(ValueError, match="X is a damaged sparse matrix"):
+            est.transform(entries)
 
 
 # Data that must be refused, before training.

@@ -15,6 +15,7 @@ from sparsevae.distributions import SpikeSlab
 from sparsevae.models import SUPERVISED
 from sparsevae.models import known as every_model
 from sparsevae.one_hot import OneHotCode
+from sparsevae.packing import pack
 
 pytestmark = pytest.mark.filterwarnings("ignore::sparsevae.training.SparsityWarning")
 _rng = np.random.default_rng(0)
@@ -108,3 +109,93 @@ def test_where_no_unit_is_ever_off_a_capped_code_errs_as_the_largest_values_do(d
     errors = [float(np.square(est.inverse_transform(Z) - X).mean()) for Z in (largest, first)]
     assert est.evaluate(X, caps=(2,))["caps"][2] == pytest.approx(errors[0], rel=1e-4)
     assert errors[0] < errors[1]
+
+
+# -- codes that a user brings ----------------------------------------------------------------------------------------
+
+
+def some(form: str = "csr") -> Any:
+    """Codes of 3 rows and 12 units in one of scipy's formats."""
+    kept = _rng.random((3, 12)) < 0.6
+    kept[:, :2] = True
+    return getattr(sp, f"{form}_matrix")(np.where(kept, 1.0, 0.0).astype(np.float32))
+
+
+def damaged(form: str, part: str, value: int) -> Any:
+    """The same with one index that points nowhere: such were read out of bounds, or written there by scipy."""
+    Z = some(form)
+    getattr(Z, part)[1] = value
+    return Z
+
+
+def masked() -> Any:
+    Z = np.ma.array(np.ones((3, 12)))
+    Z[1, 2] = np.ma.masked
+    return Z
+
+
+BAD_CODES: dict[str, tuple[Any, str]] = {
+    "an index below 0": (damaged("csr", "indices", -1), "damaged sparse matrix: indices must be >= 0"),
+    "an index too large": (damaged("csr", "indices", 99), "damaged sparse matrix: indices must be < 12"),
+    "a row that ends before it begins": (damaged("csr", "indptr", 10_000), "damaged sparse matrix: indptr"),
+    "columns, an index too large": (damaged("csc", "indices", 99), "damaged sparse matrix"),
+    "blocks, an index below 0": (damaged("bsr", "indices", -7), "damaged sparse matrix"),
+    "entries, a row below 0": (damaged("coo", "row", -1), "damaged sparse matrix"),
+    "entries, a unit too large": (damaged("coo", "col", 12), "damaged sparse matrix"),
+    "a masked entry": (masked(), "NaN|nan"),
+    "NaN": (np.full((3, 12), np.nan), "NaN|nan"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_CODES)
+def test_whoever_takes_codes_refuses_those_that_are_damaged_or_not_numbers(name: str) -> None:
+    Z, message = BAD_CODES[name]
+    takers = {
+        "inverse_transform": fitted("VSC").inverse_transform,
+        "pack": lambda Z: pack(Z, 12),
+        "SDLGM.pack": fitted("SDLGM, counts").pack,
+        "metrics": sv.metrics.average_hoyer,
+    }
+    for taker, take in takers.items():
+        with pytest.raises(ValueError, match=message):
+            pytest.fail(f"{taker} took {take(Z)}")
+
+
+REFUSED_CODES: dict[str, tuple[Any, str]] = {
+    "another width": (np.ones((2, 11)), "codes have 12 columns, one per unit; got 11"),
+    "one dimension": (np.ones(12), "Expected 2D array"),
+    "no rows": (np.ones((0, 12)), r"0 sample\(s\)"),
+    "infinity": (np.full((2, 12), np.inf), "contains infinity"),
+    "beyond float32": (np.full((2, 12), 1e300), "contains infinity"),
+    "beyond any float": ([[10**400] + [0] * 11], "Z must hold codes, finite numbers of shape"),
+    "words": ([["a"] * 12], "could not convert string"),
+    "None": ([[None] * 12], "NaN"),
+    "complex": (np.ones((2, 12)) * 1j, "Complex data not supported"),
+    "entries that add up to infinity": (sp.csr_matrix(([3e38, 3e38], [0, 0], [0, 2]), (1, 12)), "contains infinity"),
+    "a sparse tensor": (torch.eye(12).to_sparse(), "Z must hold codes"),
+    "a tensor without data": (torch.ones(2, 12, device="meta"), "Z must hold codes"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED_CODES)
+def test_codes_are_refused_as_rows_of_x_are(name: str) -> None:
+    Z, message = REFUSED_CODES[name]
+    with pytest.raises(ValueError, match=message):
+        fitted("VSC").inverse_transform(Z)
+
+
+def test_codes_are_one_and_the_same_in_every_form() -> None:
+    est, Z = fitted("VSC"), some()
+    expected = est.inverse_transform(Z)
+    backwards = sp.csr_matrix(Z.toarray()[:, ::-1])
+    backwards.indices = (11 - backwards.indices).astype(np.int32)  # each row from its last unit to its first
+    backwards.has_sorted_indices = backwards.has_canonical_format = False
+    halves = sp.coo_matrix(
+        (np.r_[Z.data, Z.data] / 2, (np.r_[Z.tocoo().row, Z.tocoo().row], np.r_[Z.indices, Z.indices]))
+    )
+    tensor = torch.tensor(Z.toarray(), requires_grad=True)
+    forms = [Z.asformat(form) for form in ("coo", "csc", "bsr", "lil", "dok", "dia")]
+    arrays = [Z.toarray(), Z.toarray().astype(np.int8), np.ma.array(Z.toarray()), tensor, tensor.bfloat16()]
+    for same in (backwards, halves, sp.csr_array(Z), Z.toarray().tolist(), *forms, *arrays):
+        assert np.array_equal(est.inverse_transform(same), expected)
+    assert np.array_equal(Z.toarray(), backwards.toarray())  # and none of them was changed

@@ -19,15 +19,60 @@ Mask: TypeAlias = npt.NDArray[np.bool_]
 
 
 def plain(values: Any, name: str) -> Any:
-    """A numpy array of what is like one; sparse matrices as they are. Tensors must be on the CPU, without gradient."""
+    """A numpy array of what is like one, or a CSR matrix. Tensors must be on the CPU, without gradient."""
+    if hasattr(values, "toarray"):
+        return _real(sound(values, name), name)
     try:
-        array = values if hasattr(values, "toarray") else np.asarray(values)
+        array = np.asarray(filled(values))
     except (RuntimeError, TypeError, ValueError) as error:
         hint = "; convert it with .detach().cpu().numpy()" if hasattr(values, "detach") else ""
         raise ValueError(f"{name} must be an array of numbers or a CSR matrix; got {type(values)}{hint}") from error
+    return _real(array, name)
+
+
+def _real(array: Any, name: str) -> Any:
     if array.dtype.kind == "c":
         raise ValueError(f"{name} must hold real numbers; got {array.dtype}: take a real part or a modulus first")
     return array
+
+
+def filled(values: Any) -> Any:
+    """A masked array with NaN in place of what is masked (None among what are not numbers); all else as it is."""
+    if not isinstance(values, np.ma.MaskedArray):
+        return values
+    if not np.ma.getmaskarray(values).any():
+        return values.data
+    numbers = values.dtype.kind in "biuf"
+    wide: Any = values.astype(np.float64 if numbers else object)
+    return wide.filled(np.nan if numbers else None)
+
+
+def sound(values: Any, name: str) -> Any:
+    """A sparse matrix in CSR form, after a look at its indices: scipy itself writes out of bounds where they lie so."""
+    try:
+        _check_indices(values)
+        found = values.tocsr()
+        if found is not values:
+            _check_indices(found)
+    except (ValueError, IndexError) as error:
+        raise ValueError(
+            f"{name} is a damaged sparse matrix: {error}. Build it anew, for instance from its COO form."
+        ) from error
+    return found
+
+
+def _check_indices(matrix: Any) -> None:
+    """Refuse indices out of range, before anything follows them; formats that have none are left to scipy."""
+    if matrix.format in ("csr", "csc", "bsr"):
+        if (np.diff(matrix.indptr) < 0).any():  # asked first: check_format believes the last one
+            raise ValueError("indptr must be a non-decreasing sequence")
+        matrix.check_format(full_check=True)
+    elif matrix.format == "coo":
+        for at, size in zip(matrix.coords, matrix.shape, strict=True):
+            if len(at) != len(matrix.data):
+                raise ValueError("indices and data should have the same size")
+            if len(at) and not 0 <= at.min() <= at.max() < size:
+                raise ValueError(f"indices must lie in 0..{size - 1}, got {at.min()} to {at.max()}")
 
 
 def floats(values: Codes, name: str) -> Floats:
