@@ -36,7 +36,7 @@ from sparsevae.draw import Draw, PerRow, mix, row_keys
 from sparsevae.estimator import SparseCoder
 from sparsevae.families import Family, OneHotPosterior
 from sparsevae.metrics import aggregate_hoyer, average_hoyer
-from sparsevae.parameters import check_number
+from sparsevae.parameters import check_number, check_seed
 from sparsevae.priors import Prior
 from sparsevae.step import BLOCK, active
 from sparsevae.threads import inference
@@ -290,7 +290,7 @@ def audit(
     if variance is not None:
         check_number("variance", variance, "a number above 0", lambda v: v > 0)
     check_gain_rows(gain_rows)
-    check_number("seed", seed, "an integer", lambda s: True, whole=True)
+    check_seed("seed", seed)
     if est is not None:
         check_coder("audit", est, "For other models: audit(encode=..., decode=..., X=...).")
         foreign = {"encode": encode, "decode": decode, "prior": prior, "variance": variance}

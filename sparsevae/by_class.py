@@ -24,7 +24,7 @@ from sparsevae.auditing import check_coder
 from sparsevae.estimator import SparseCoder
 from sparsevae.history import History
 from sparsevae.metrics.arrays import labels, matrix
-from sparsevae.parameters import check_number
+from sparsevae.parameters import check_number, check_seed
 from sparsevae.texts import Texts
 
 if TYPE_CHECKING:
@@ -256,7 +256,7 @@ def classes(
     check_number("draws", draws, "an integer above 0", lambda n: n > 0, whole=True)
     if (X_test is None) != (y_test is None):
         raise TypeError("X_test and y_test go together: give both, or neither.")
-    check_number("seed", seed, "an integer", lambda s: True, whole=True)
+    check_seed("seed", seed)
     if not hasattr(est, "draw_codes"):
         raise TypeError(f"classes compares draws of a code, and {type(est).__name__} has none: use VAE, VSC or HSVAE.")
     X = est._read(X, reset=False)

@@ -31,7 +31,7 @@ from sparsevae.learner import Learner
 from sparsevae.loading import below, fill, revive
 from sparsevae.model import Site
 from sparsevae.objectives import kl, nll
-from sparsevae.parameters import check_caps, check_flag, check_number, encode, parameters
+from sparsevae.parameters import check_caps, check_flag, check_number, check_seed, encode, parameters
 from sparsevae.rows import place, to_csr
 from sparsevae.settings import Training
 from sparsevae.texts import Texts, held
@@ -132,7 +132,7 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Learner):
     def draw_codes(self, X: Any, n: int = 1, *, seed: int = 0) -> Array:
         """Hard draws of q(z|x), n of every row: (n, rows, J), dense. A row's draws depend on (seed, row) alone."""
         check_number("n", n, "an integer above 0", lambda k: k > 0, whole=True)
-        check_number("seed", seed, "an integer", lambda s: True, whole=True)
+        check_seed("seed", seed)
         return self._draws(self._read(X, reset=False), int(n), seed)
 
     @_inference
@@ -169,7 +169,7 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Learner):
         row, (1 - gamma) mu, which is what the paper's Hoyer is told of. Other models' are the same either way.
         """
         if seed is not None:
-            check_number("seed", seed, "an integer or None", lambda s: True, whole=True)
+            check_seed("seed", seed, "an integer or None")
         return self._means(self._read(X, reset=False), seed)
 
     @_inference
@@ -337,7 +337,7 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Learner):
         return self.input_.tell(self.model_, z, len(z), draw if noise else None)
 
     def _fresh(self, seed: int) -> Draw:
-        check_number("seed", seed, "an integer", lambda s: True, whole=True)
+        check_seed("seed", seed)
         return Draw(Fresh(torch.Generator(self._device()).manual_seed(mix(seed, 6))), hard=True)
 
     @_inference

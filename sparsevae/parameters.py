@@ -8,16 +8,15 @@ command line's flags and the stored configuration all come from these fields.
 from __future__ import annotations
 
 import dataclasses
-import math
 import os
 import typing
 from collections.abc import Callable, Collection, Mapping
-from numbers import Integral, Real
 from typing import Any, NamedTuple, TypeVar, dataclass_transform
 
 import numpy as np
 
 from sparsevae import schedules
+from sparsevae.numeric import check_number, check_seed, shown
 
 __all__ = [
     "Parameter",
@@ -25,6 +24,7 @@ __all__ = [
     "check_choice",
     "check_course",
     "check_number",
+    "check_seed",
     "check_units",
     "decode",
     "documented",
@@ -66,17 +66,6 @@ def documented(cls: type) -> list[Parameter]:
     return found
 
 
-def check_number(name: str, value: Any, expected: str, legal: Callable[[Any], bool], *, whole: bool = False) -> None:
-    """Refuse what is not a finite number (an integer where `whole`) and `legal`; `expected` says it in words."""
-    if not _is_number(value, legal, whole):
-        raise ValueError(f"{name} must be {expected}, got {value!r}.")
-
-
-def _is_number(value: Any, legal: Callable[[Any], bool], whole: bool = False) -> bool:
-    number = isinstance(value, Integral if whole else Real) and not isinstance(value, bool) and math.isfinite(value)
-    return number and legal(value)
-
-
 def check_course(name: str, value: Any, expected: str, legal: Callable[[Any], bool], *, also: str = "") -> None:
     """Refuse what is neither a `legal` number nor a schedule that never leaves them, whatever a run's length.
 
@@ -86,9 +75,12 @@ def check_course(name: str, value: Any, expected: str, legal: Callable[[Any], bo
         words = (expected, "a schedule of such numbers", *([also] if also else []))
         check_number(name, value, f"{', '.join(words[:-1])} or {words[-1]}", legal)
         return
-    for reached in value.ends():
-        if not _is_number(reached, legal):
-            raise ValueError(f"{name} must be {expected} all along, got {value!r}, which comes to {reached!r}.")
+    try:
+        ends = value.ends()
+    except (TypeError, ArithmeticError):  # of what is no number, or is none that can be computed with
+        raise ValueError(f"{name} must be {expected} all along, got {shown(value)}.") from None
+    for reached in ends:
+        check_number(name, reached, f"{expected} all along", legal, context=f"{shown(value)}, which comes to ")
 
 
 def check_choice(name: str, value: Any, choices: Collection[str]) -> None:

@@ -30,7 +30,7 @@ from sparsevae.history import History
 from sparsevae.metrics import linear_probe
 from sparsevae.metrics.arrays import labels, plain
 from sparsevae.packing import bits_per_row
-from sparsevae.parameters import check_caps, check_number
+from sparsevae.parameters import check_caps, check_number, check_seed
 from sparsevae.side_by_side import SideBySidePosterior
 from sparsevae.texts import Texts
 
@@ -289,7 +289,7 @@ def _check(est: Any, caps: Sequence[int] | None, value_bits: int, seed: int) -> 
             raise ValueError("caps must hold at least one number of units, such as (1, 2, 5, 10); got none.")
     legal = f"an integer from 1 to {MOST_VALUE_BITS}"
     check_number("value_bits", value_bits, legal, lambda b: 0 < b <= MOST_VALUE_BITS, whole=True)
-    check_number("seed", seed, "an integer, 0 or above", lambda s: s >= 0, whole=True)
+    check_seed("seed", seed, least=0)
 
 
 def _within(caps: Sequence[int] | None, est: Any, K: int) -> list[int]:

@@ -10,7 +10,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from numbers import Integral, Real
+from numbers import Integral
+
+from sparsevae.numeric import check_number
 
 __all__ = ["Constant", "Cosine", "Cyclical", "Exponential", "Linear", "Schedule", "Step"]
 
@@ -31,11 +33,6 @@ def _check_span(begin: int | float, end: int | float) -> None:
     alike = all(isinstance(p, Integral) for p in (begin, end)) or all(isinstance(p, float) for p in (begin, end))
     if alike and begin > end:
         raise ValueError(f"end must not come before begin; got begin={begin!r} and end={end!r}.")
-
-
-def _check_count(name: str, value: int) -> None:
-    if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
-        raise ValueError(f"{name} must be an integer above 0, got {value!r}.")
 
 
 def _progress(step: int, total: int, begin: int | float, end: int | float) -> float:
@@ -119,7 +116,7 @@ class Exponential:
     every: int = 1
 
     def __post_init__(self) -> None:
-        _check_count("every", self.every)
+        check_number("every", self.every, "an integer above 0", lambda n: n > 0, whole=True)
 
     def __call__(self, step: int, total: int) -> float:
         held = step - step % self.every
@@ -156,9 +153,8 @@ class Cyclical:
     ramp: float = 0.5
 
     def __post_init__(self) -> None:
-        _check_count("cycles", self.cycles)
-        if not (isinstance(self.ramp, Real) and 0 <= self.ramp <= 1):
-            raise ValueError(f"ramp is a share of a cycle, a number in [0, 1]; got {self.ramp!r}.")
+        check_number("cycles", self.cycles, "an integer above 0", lambda n: n > 0, whole=True)
+        check_number("ramp", self.ramp, "a share of a cycle, a number in [0, 1]", lambda r: 0 <= r <= 1, double=True)
 
     def __call__(self, step: int, total: int) -> float:
         if step >= total:

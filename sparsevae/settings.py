@@ -13,7 +13,7 @@ import torch
 from sklearn.base import BaseEstimator
 
 from sparsevae.optimisers import OPTIMISERS
-from sparsevae.parameters import check_choice, check_course, check_number, parameters
+from sparsevae.parameters import check_choice, check_course, check_number, check_seed, parameters
 from sparsevae.schedules import Constant, Cosine, Schedule, Step
 
 __all__ = ["Training"]
@@ -104,7 +104,7 @@ class Training(BaseEstimator):
         numbers("epochs learning_rate decay_factor clip_norm", "a number above 0", lambda v: v > 0)
         numbers("free_bits", "a number, 0 or above", lambda v: v >= 0)
         numbers("validation_fraction", "in [0, 1)", lambda v: 0 <= v < 1)
-        numbers("seed", "an integer", lambda v: True, whole=True)
+        check_seed("training.seed", self.seed)
         position = "a step (an integer, 0 or above) or a share of the run (a float in [0, 1])"
         numbers("decay_at kl_warmup", position, lambda v: v >= 0 and (isinstance(v, Integral) or v <= 1))
         if not isinstance(self.verbose, bool):

@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from sparsevae.numeric import check_number
+
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
@@ -344,6 +346,21 @@ def _split_all(tokenizer: str, texts: Iterable[str], enough: int | None = None) 
 # ---------------------------------------------------------------------------------------------------- vocabulary
 
 
+def _enough(counts: Sequence[int], total: int, least: int = 1_000, most: int = 20_000) -> int:
+    """How many words to keep, the unknown one among them, of those seen `counts` times, the most frequent first.
+
+    `total` counts all words of the corpus, of which 5 per cent may stay unknown.
+
+    >>> _enough([60, 30, 6, 2, 1, 1], 100, least=2)  # three words, which are 96 of 100
+    4
+    >>> _enough([2, 1, 1], 4, least=2), _enough([2] * 100, 200, least=2, most=9)
+    (2, 9)
+    """
+    wanted = int(np.searchsorted(np.cumsum(counts), 0.95 * total)) + 1
+    again = int(np.searchsorted(-np.asarray(counts), -1))  # words that are seen more than once
+    return min(max(min(wanted, again) + 1, least), most)
+
+
 class Sentences(NamedTuple):
     """Sentences of different lengths end to end; row i is ``ids[offsets[i]:offsets[i + 1]]`` and ends in EOS.
 
@@ -455,7 +472,7 @@ class Vocabulary:
         texts: Any,
         *,
         tokenizer: str = "words",
-        size: int = 20_000,
+        size: int | None = 20_000,
         min_count: int = 1,
         column: str | None = None,
     ) -> Vocabulary:
@@ -469,13 +486,15 @@ class Vocabulary:
         texts
             Whatever :func:`read_texts` reads; ``column`` is its parameter.
         tokenizer : {"words", "space", "paper"}
-        size : int
-            Most words, ``_UNK`` among them; at least 2.
+        size : int or None
+            Most words, ``_UNK`` among them; at least 2. None: as many as leave at most 5 per cent of the corpus's words
+            unknown, and none that is seen but once, from 1,000 to 20,000.
         min_count : int
             Words that are seen less often are left out.
         """
-        if size < 2 or min_count < 1:
-            raise ValueError(f"expected size of at least 2 and min_count of at least 1, got {size} and {min_count}")
+        if size is not None:
+            check_number("size", size, "an integer above 1, or None", lambda n: n > 1, whole=True)
+        check_number("min_count", min_count, "an integer above 0", lambda n: n > 0, whole=True)
         corpus = read_texts(texts, column=column)
         counts: Counter[str] = Counter()
         for words in _split_all(tokenizer, corpus):
@@ -487,6 +506,8 @@ class Vocabulary:
         if not frequent:
             most = max(counts.values())
             raise ValueError(f"no word is seen {min_count} times; the most frequent is seen {most} times")
+        if size is None:
+            size = _enough([counts[w] for w in frequent], counts.total())
         return cls((*frequent[: size - 1], UNKNOWN), tokenizer)
 
     def __len__(self) -> int:
@@ -515,8 +536,8 @@ class Vocabulary:
             Most words of a sentence, its EOS not counted. Of a longer text the beginning is kept and EOS put behind
             it, so that every row has one end; ``cut`` says which rows those are.
         """
-        if max_length is not None and max_length < 1:
-            raise ValueError(f"max_length must be at least 1 word, or None for no limit; got {max_length}")
+        if max_length is not None:
+            check_number("max_length", max_length, "at least 1 word, or None for no limit", lambda n: n > 0, whole=True)
         ids: list[int] = []
         offsets, cut = [0], []
         other = self.unknown

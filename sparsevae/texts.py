@@ -36,7 +36,7 @@ __all__ = ["Text", "Texts", "held", "holds_texts", "is_text_file", "texts_of"]
 
 _MULTIPLE = 8  # rows have so many positions, or a multiple
 _AT_ONCE = {"cpu": 32, "cuda": 512}  # texts that are read, scored or written together: each is many steps
-_WORDS = 1_000, 20_000  # of a vocabulary, where nothing was said: rare words cost much and tell little
+_PAPER = 20_000  # words of HSVAE's vocabulary
 _LEAST_STEPS, _PASSES, _BATCH, _RATE = 1_000, 6, 32, 1e-2  # a run on texts, where nothing was said
 
 
@@ -52,8 +52,8 @@ class Text(BaseEstimator):
     ] = "words"
     size: Annotated[
         int | None,
-        "Most words of the vocabulary: the most frequent ones, the unknown word among them; None: half as many as "
-        "texts, but 1,000 at least and 20,000 at most, and 20,000 for tokenizer='paper'.",
+        "Most words of the vocabulary: the most frequent ones, the unknown word among them; None: as many as leave at "
+        "most 5 % of the words unknown, and none seen but once, from 1,000 to 20,000; 20,000 for tokenizer='paper'.",
     ] = None
     min_count: Annotated[int, "Words that are seen less often are unknown."] = 1
     max_length: Annotated[int, "Most words of a text; of a longer one the beginning is kept."] = 60
@@ -197,7 +197,7 @@ class Texts(Input):
             raise ValueError(f"Found {len(texts)} texts, while a minimum of {least} is required by {name}.")
         if reset:
             own = {name: getattr(self.text, name) for name in ("tokenizer", "min_count")}
-            self.vocabulary = self.text.vocabulary or Vocabulary.fit(texts, size=self._words(len(texts)), **own)
+            self.vocabulary = self.text.vocabulary or Vocabulary.fit(texts, size=self._words(), **own)
         found = self.vocabulary.encode(texts, max_length=int(self.text.max_length))
         if found.cut.any():
             advise(
@@ -210,11 +210,11 @@ class Texts(Input):
             rows[part] = found.take(part, width)
         return rows
 
-    def _words(self, n_texts: int) -> int:
-        """Most words of a vocabulary that is learned from so many texts."""
-        if self.text.size is not None:
-            return int(self.text.size)
-        return _WORDS[1] if self.text.tokenizer == "paper" else min(max(n_texts // 2, _WORDS[0]), _WORDS[1])
+    def _words(self) -> int | None:
+        """Most words of a vocabulary that is learned; None: as many as it takes."""
+        if self.text.size is None:
+            return _PAPER if self.text.tokenizer == "paper" else None
+        return int(self.text.size)
 
     def alone(self, x: Any) -> Any:
         return [x] if isinstance(x, (str, bytes)) else x

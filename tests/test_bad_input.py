@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pandas as pd
@@ -501,6 +501,55 @@ def test_settings_that_contradict_each_other_say_what_would_work(settings: Any, 
 def test_a_model_that_cannot_work_says_what_would(cls: Any, settings: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         make(cls, **settings).fit(X)
+
+
+NUMBERS: dict[str, tuple[list[Any], list[type]]] = {  # not one of a size that float32 or 64 bits hold
+    "float": ([1e300, 1e-320, 10**400, -(10**400)], [float]),
+    "int": ([10**400, -(10**400), 2**64], [int]),
+}
+
+
+@pytest.mark.usefixtures("no_training")
+@pytest.mark.parametrize("kind", NUMBERS)
+@pytest.mark.parametrize("cls", [*MODELS, sv.Training])
+def test_every_number_is_checked_for_its_size_before_training(cls: Any, kind: str) -> None:
+    """A size that nothing computes with never gets as far as a network, nor ends as an OverflowError in a check."""
+    values, types = NUMBERS[kind]
+    names = [p.name for p in documented(cls) if {p.type, *get_args(p.type)} & set(types)]
+    assert names or cls is not sv.Training
+    positions = {"decay_at", "kl_warmup", "ramp", "validation_fraction"}  # never in a network
+    for name in names:
+        for value in values:
+            if name in ("seed", "verbose") or (name in positions and value in (1e-320, 2**64)):
+                continue
+            if cls is sv.Training:
+                settings = {name: value} | ({"steps": None} if name == "epochs" else {})
+                with pytest.raises(ValueError, match=rf"training\.{name} must be .*got "):
+                    sv.Training(**settings).validate()
+            else:
+                with pytest.raises(ValueError, match=rf"^{name} must be .*got "):
+                    make(cls, **{name: value}).check()
+
+
+@pytest.mark.parametrize("seed", [10**400, -(10**400), np.int8(-3)], ids=["huge", "low", "int8"])
+def test_every_integer_is_a_seed(seed: Any) -> None:
+    runs = [make(training={"steps": 1, "seed": s}).fit(X).transform(X).toarray() for s in (seed, int(seed), 5)]
+    assert np.array_equal(runs[0], runs[1])
+    assert not np.array_equal(runs[0], runs[2])
+    with pytest.raises(ValueError, match="at most 4,000 digits, got an integer of about 5000 digits"):
+        make(training={"seed": 10**5000}).fit(X)
+
+
+def test_a_number_too_small_or_large_for_float32_is_told_so() -> None:
+    for cls, settings in ((sv.SDLGM, {"tau_z": 1e-320}), (sv.HSVAE, {"alpha": 1e300}), (sv.MAT, {"kl_weight": 1e39})):
+        with pytest.raises(ValueError, match=r"networks compute in float32, 1\.2e-38 to 3\.4e\+38"):
+            make(cls, **settings).fit(X)
+    for settings in ({"learning_rate": 1e300}, {"free_bits": 1e300}, {"schedules": {"kl_z": sv.Linear(0.0, 1e300)}}):
+        with pytest.raises(ValueError, match=r"networks compute in float32, 1\.2e-38 to 3\.4e\+38"):
+            make(training=settings).fit(X)
+    for course in (sv.Exponential(10**400, 0.1), sv.Exponential("a", 0.1), sv.Linear(10**5000, 1)):
+        with pytest.raises(ValueError, match=r"schedules\['kl_z'\] must be a number, 0 or above all along, got"):
+            make(training={"schedules": {"kl_z": course}}).fit(X)
 
 
 def test_numbers_of_numpy_are_numbers() -> None:

@@ -325,7 +325,7 @@ def test_a_vocabulary_survives_json():
         (lambda: Vocabulary(("", UNKNOWN)), "words without white space, got ''"),
         (lambda: Vocabulary((UNKNOWN,), "spacy"), "unknown tokenizer 'spacy': there are paper, space, words"),
         (lambda: Vocabulary.fit(["a"], tokenizer="spacy"), "unknown tokenizer"),
-        (lambda: Vocabulary.fit(["a"], size=1), "size of at least 2"),
+        (lambda: Vocabulary.fit(["a"], size=1), "size must be an integer above 1, or None, got 1"),
         (lambda: Vocabulary.fit(["a a"], min_count=3), "no word is seen 3 times; the most frequent is seen 2 times"),
         (lambda: FREE.decode(np.array([2, 1])), r"for one row pass \[row\]"),
         (lambda: FREE.decode([[2.5]]), "expected rows of ids"),

@@ -1228,14 +1228,26 @@ def test_a_run_on_texts_is_six_passes_and_a_thousand_steps_at_least() -> None:
     assert Arrays().settle(sv.Training(), 320).total_steps(320) == 10_000
 
 
-def test_a_vocabulary_has_half_as_many_words_as_there_are_texts_within_limits() -> None:
-    def words(n: int) -> int:
-        texts = [f"w{2 * i} w{2 * i + 1}" for i in range(n)]
-        kind = Texts(Text(max_length=3))
-        kind.read(make(text={"max_length": 3}), texts, reset=True)
-        return len(kind.vocabulary.words)
+def test_a_vocabulary_leaves_five_per_cent_of_the_words_unknown_within_limits() -> None:
+    def read(texts: list[str], **settings: Any) -> tuple[int, float]:
+        kind = Texts(Text(max_length=10, **settings))
+        rows = kind.read(make(text={"max_length": 10}), texts, reset=True)
+        return len(kind.vocabulary.words), float((rows == kind.vocabulary.unknown).sum() / (rows > 1).sum())
 
-    assert [words(n) for n in (10, 900, 3000, 41_000)] == [21, 1000, 1500, 20_000]  # the unknown word counts
+    def texts(often: int, once: int) -> list[str]:
+        """`often` words twice and `once` words once."""
+        return [f"w{i} w{i + 1} w{i}" for i in range(often)] + [f"v{i}" for i in range(once)]
+
+    assert read(texts(10, 0))[1] == 0  # few words are all kept, also those seen once
+    assert read(texts(100, 100)) == (202, 0.0)
+    words, unknown = read(texts(5000, 700))  # words seen once are no more than 5 per cent
+    assert 4500 < words < 5002
+    assert 0.04 < unknown <= 0.05
+    words, unknown = read(texts(3000, 5000))  # and where they are more, none of them is learned
+    assert words == 3001
+    assert unknown > 0.2
+    assert read(texts(22_000, 0))[0] == 20_000  # the unknown word counts
+    assert read(texts(3000, 0), tokenizer="paper")[0] == 3002  # the paper's 20,000, if there are so many
 
 
 def test_a_stored_model_knows_what_was_settled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

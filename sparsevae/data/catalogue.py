@@ -6,9 +6,11 @@ import types
 import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from numbers import Integral, Real
+from numbers import Integral
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from sparsevae.numeric import is_number
 
 from . import celeba, counting, dbpedia, digits, har, mnist, mulan, smiley, tiles, yelp
 from .dataset import Dataset
@@ -156,8 +158,8 @@ def _members(kind: Any) -> list[Any]:
 
 
 _WORDS: dict[Any, tuple[str, Callable[[Any], bool]]] = {
-    int: ("an integer", lambda v: isinstance(v, Integral) and not isinstance(v, bool)),
-    float: ("a number", lambda v: isinstance(v, Real) and not isinstance(v, bool)),
+    int: ("an integer", lambda v: is_number(v, whole=True)),
+    float: ("a number", is_number),
     bool: ("True or False", lambda v: isinstance(v, (bool, Integral)) and v in (0, 1)),
     str: ("a word", lambda v: isinstance(v, str)),
     Mapping: ("a table", lambda v: isinstance(v, Mapping)),

@@ -6,10 +6,11 @@ from typing import Any
 
 import numpy as np
 
+from sparsevae.numeric import check_seed
 from sparsevae.parameters import check_number
 
 from . import digits, mnist
-from .dataset import Dataset, check_rows, check_seed
+from .dataset import Dataset, check_rows
 
 ABOUT = (
     "Canvases of five columns, each blank or a random handwritten digit (of MNIST, or scikit-learn's of 8 x 8); the "
@@ -66,7 +67,7 @@ def make(
     [0, 0, 2, 0, 0, 0, 1, 0, 0, 0]
     """
     check_rows(n, n_test)
-    check_seed(seed)
+    check_seed("seed", seed, least=0)
     check_number("columns", columns, "an integer above 0", lambda k: k > 0, whole=True)
     check_number("blank", blank, "a probability, from 0 to 1", lambda p: 0 <= p <= 1)
     if source not in SOURCES:

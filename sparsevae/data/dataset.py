@@ -103,8 +103,3 @@ def check_rows(n: int, n_test: int) -> None:
     """Refuse numbers of rows that cannot be drawn."""
     check_number("n", n, "an integer above 0", lambda k: k > 0, whole=True)
     check_number("n_test", n_test, "an integer, 0 or above", lambda k: k >= 0, whole=True)
-
-
-def check_seed(seed: int) -> None:
-    """Refuse what fixes no stream of random numbers."""
-    check_number("seed", seed, "an integer, 0 or above", lambda k: k >= 0, whole=True)

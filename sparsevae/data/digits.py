@@ -2,7 +2,9 @@
 
 import numpy as np
 
-from .dataset import Dataset, check_seed
+from sparsevae.numeric import check_number, check_seed
+
+from .dataset import Dataset
 
 ABOUT = (
     "1,797 handwritten digits of 8 x 8 grey pixels in 10 classes: the test part of UCI's Optical Recognition "
@@ -24,9 +26,8 @@ def make(*, test_fraction: float = 0.2, seed: int = 0) -> Dataset:
     -------
     Dataset with X of shape (n, 64), uint8: scikit-learn's 17 grey levels v become round(255 v / 16).
     """
-    if not 0 <= test_fraction < 1:
-        raise ValueError(f"test_fraction must be at least 0 and below 1, got {test_fraction}")
-    check_seed(seed)
+    check_number("test_fraction", test_fraction, "a number in [0, 1)", lambda share: 0 <= share < 1)
+    check_seed("seed", seed, least=0)
     from sklearn.datasets import load_digits
 
     levels, labels = load_digits(return_X_y=True)

@@ -14,8 +14,10 @@ from pathlib import Path
 
 import numpy as np
 
+from sparsevae.numeric import check_seed
+
 from .arff import Arff, read_arff
-from .dataset import Dataset, Rows, check_seed
+from .dataset import Dataset, Rows
 from .fetch import Collection
 
 ABOUT_EMOTIONS = (
@@ -109,7 +111,7 @@ def make_cal500(*, n_train: int = 400, seed: int | None = None, drop_unlabelled:
         other sets.)
     """
     if seed is not None:
-        check_seed(seed)
+        check_seed("seed", seed, least=0)
     files = CAL500.fetch()
     whole = read_mulan(files["cal500.arff"], files["cal500.xml"])
     n = whole.X.shape[0]

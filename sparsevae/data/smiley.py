@@ -12,9 +12,10 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from sparsevae.numeric import check_seed
 from sparsevae.parameters import check_number
 
-from .dataset import Dataset, check_rows, check_seed
+from .dataset import Dataset, check_rows
 from .fetch import ByHand
 from .suggest import unknown
 
@@ -115,7 +116,7 @@ def make(
     True
     """
     check_rows(n, n_test)
-    check_seed(seed)
+    check_seed("seed", seed, least=0)
     check_number("value_std", value_std, "a finite number, 0 or above", lambda v: v >= 0)
     if len(bow) != len(BOW):
         raise ValueError(f"bow must be {len(BOW)} numbers: tip, slope, knot, wing; got {bow!r}")

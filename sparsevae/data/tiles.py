@@ -2,9 +2,10 @@
 
 import numpy as np
 
+from sparsevae.numeric import check_seed
 from sparsevae.parameters import check_flag
 
-from .dataset import Dataset, check_rows, check_seed
+from .dataset import Dataset, check_rows
 
 ABOUT = (
     "Binary images with one to three white square tiles at random places, after the synthetic set of "
@@ -56,7 +57,7 @@ def make(
     ((5, 784), True)
     """
     check_rows(n, n_test)
-    check_seed(seed)
+    check_seed("seed", seed, least=0)
     check_flag("overlap", overlap)
     if not 1 <= tile <= size:
         raise ValueError(f"tile must be between 1 and the image's size {size}, got {tile}")

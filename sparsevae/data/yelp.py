@@ -7,7 +7,9 @@ import os
 
 import numpy as np
 
-from .dataset import Dataset, check_seed
+from sparsevae.numeric import check_number, check_seed
+
+from .dataset import Dataset
 from .fetch import ByHand
 from .suggest import unknown
 
@@ -55,10 +57,12 @@ def make(
     """
     if held_out not in PARTS:
         raise ValueError(unknown("part for held_out", str(held_out), PARTS))
-    if min(valid_fraction, test_fraction) < 0 or valid_fraction + test_fraction >= 1:
+    for name, fraction in (("valid_fraction", valid_fraction), ("test_fraction", test_fraction)):
+        check_number(name, fraction, "a number in [0, 1)", lambda share: 0 <= share < 1)
+    if valid_fraction + test_fraction >= 1:
         got = f"{valid_fraction} and {test_fraction}"
         raise ValueError(f"valid_fraction and test_fraction must leave some reviews for training, got {got}")
-    check_seed(seed)
+    check_seed("seed", seed, least=0)
     stars, source, texts = _read(path)
     rng = np.random.default_rng(seed)
     part = np.zeros(len(stars), dtype=np.int64)  # 0 train, 1 valid, 2 test

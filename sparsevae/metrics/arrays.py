@@ -137,7 +137,7 @@ def _is_missing(label: Any) -> bool:
 
 def amount(value: float, name: str) -> None:
     """Refuse a limit that nothing could be compared with."""
-    check_number(name, value, "a finite number, 0 or above", lambda v: v >= 0)
+    check_number(name, value, "a finite number, 0 or above", lambda v: v >= 0, double=True)
 
 
 def same_rows(**arrays: npt.NDArray[Any]) -> None:

@@ -7,11 +7,12 @@ G. Alain, Y. Bengio, "Understanding intermediate layers using linear classifier 
 
 from __future__ import annotations
 
-from numbers import Integral
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from sparsevae.numeric import is_number
 
 from .arrays import Codes, Integers, labels, plain
 
@@ -67,7 +68,7 @@ def linear_probe(
 def _stratified(y: npt.NDArray[Any], n_labels: int, seed: int) -> Integers:
     """`n_labels` rows at random: one of each class first, then each class in its share."""
     _, which, counts = np.unique(y, return_inverse=True, return_counts=True)
-    if not isinstance(n_labels, Integral) or not len(counts) <= n_labels <= len(y):
+    if not is_number(n_labels, whole=True) or not len(counts) <= n_labels <= len(y):
         raise ValueError(
             f"n_labels must be an integer between the number of classes, {len(counts)}, and of training rows, "
             f"{len(y)}; got {n_labels!r}"

@@ -140,8 +140,8 @@ class SDLGM(DiscreteCoder):
             expected = "two numbers around 1, such as (0.1, 2.0), or None"
             if not (isinstance(self.tau_bounds, (tuple, list)) and len(self.tau_bounds) == 2):
                 raise ValueError(f"tau_bounds must be {expected}; got {self.tau_bounds!r}.")
-            check_number("tau_bounds", self.tau_bounds[0], expected, lambda low: 0 < low < 1)
-            check_number("tau_bounds", self.tau_bounds[1], expected, lambda high: high > 1)
+            check_number("tau_bounds", self.tau_bounds[0], expected, lambda low: 0 < low < 1, double=True)
+            check_number("tau_bounds", self.tau_bounds[1], expected, lambda high: high > 1, double=True)
 
     def _gradient(self) -> str:
         if self.gradient != "auto":

@@ -72,7 +72,7 @@ def test_sets_fetched_by_hand_are_described_without_being_there_and_asked_for_in
     [
         ("digits", {"seed": "x"}, "seed must be an integer, 0 or above, got 'x'"),
         ("digits", {"seed": -1}, "seed must be an integer, 0 or above, got -1"),
-        ("digits", {"test_fraction": "x"}, "test_fraction must be a number, got 'x'"),
+        ("digits", {"test_fraction": "x"}, "test_fraction must be a number in .0, 1., got 'x'"),
         ("tiles", {"max_tiles": "x"}, "max_tiles must be an integer, got 'x'"),
         ("tiles", {"overlap": "no"}, "overlap must be True or False, got 'no'"),
         ("smiley", {"p_attribute": "x"}, "p_attribute must be a number or a table, got 'x'"),

@@ -177,7 +177,7 @@ def test_yelp_is_split_by_seed_with_equal_shares_of_stars(reviews):
     ("options", "message"),
     [
         ({"test_fraction": 0.95}, "must leave some reviews for training"),
-        ({"valid_fraction": -0.1}, "must leave some reviews for training"),
+        ({"valid_fraction": -0.1}, r"valid_fraction must be a number in \[0, 1\), got -0.1"),
         ({"test_fraction": 0.0}, "100 reviews are too few for training and a test part"),
         ({"held_out": "tests"}, r"did you mean 'test'\?"),
     ],
