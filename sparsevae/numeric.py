@@ -12,8 +12,10 @@ import numpy as np
 
 __all__ = ["check_number", "check_seed", "is_number"]
 
-_SINGLE = np.finfo(np.float32)
-_LEAST, _MOST = float(_SINGLE.tiny), float(_SINGLE.max)
+_TINY, _HUGE = float(np.finfo(np.float32).tiny), float(np.finfo(np.float32).max)
+_SINGLE = _TINY, _HUGE, f"networks compute in float32, {_TINY:.1e} to {_HUGE:.1e}"
+_DOUBLE = 0, sys.float_info.max, "no float is as large"
+_WHOLE = 1, 2**63 - 1, "64 bits hold less"
 _DIGITS = 4_000  # of a seed; Python itself writes no integer of more than 4,300
 
 
@@ -45,11 +47,7 @@ def check_number(
     """
     if not (is_number(value, whole=whole) and legal(value)):
         raise ValueError(f"{name} must be {expected}, got {context}{shown(value)}.")
-    least, most, held = (_LEAST, _MOST, f"networks compute in float32, {_LEAST:.1e} to {_MOST:.1e}")
-    if whole or double:
-        least, most, held = (
-            (1, 2**63 - 1, "64 bits hold less") if whole else (0, sys.float_info.max, "no float is as large")
-        )
+    least, most, held = _WHOLE if whole else _DOUBLE if double else _SINGLE
     if value != 0 and not least <= abs(value) <= most:
         raise ValueError(f"{name} must be {expected}, got {context}{shown(value)}: {held}.")
 
