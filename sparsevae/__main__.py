@@ -6,8 +6,6 @@ import signal
 import sys
 from types import FrameType
 
-_INTERRUPTED = "sparsevae: interrupted.\n"
-
 
 def main() -> int:
     """Run the command line. Imports are part of it: they take longer than many a command."""
@@ -15,22 +13,28 @@ def main() -> int:
         if signal.getsignal(number) is not signal.SIG_IGN:  # as in background jobs of a shell
             signal.signal(number, _stop)
     try:
-        from sparsevae import cli
+        from sparsevae import cli, messages
 
-        return cli.main()
+        messages.occupy_descriptors()
+        return messages.finished(cli.main())
     except (KeyboardInterrupt, SystemExit) as stop:
-        sys.stderr.write(_INTERRUPTED)
+        _say_so()
         return 130 if isinstance(stop, KeyboardInterrupt) else 143
     finally:
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # once more while Python shuts down: it ends at once
+
+
+def _say_so() -> None:
+    """Not by a stream: one may be missing, or half way through a write of its own."""
+    with contextlib.suppress(OSError):
+        os.write(2, b"sparsevae: interrupted.\n")
 
 
 def _stop(number: int, frame: FrameType | None) -> None:
     """Raise KeyboardInterrupt or SystemExit; during an import, which may swallow or change them, end at once."""
     while frame is not None:
         if frame.f_code.co_filename.startswith("<frozen importlib"):
-            with contextlib.suppress(OSError):
-                os.write(2, _INTERRUPTED.encode())
+            _say_so()
             os._exit(128 + number)
         frame = frame.f_back
     raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(128 + number)

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sparsevae import data, plots
+from sparsevae.messages import standard_error
 from sparsevae.models import VSC
 from sparsevae.report import png, report
 from sparsevae.settings import Training
@@ -60,7 +61,7 @@ def run(out: Path, seed: int = 0) -> Demo:
     """Train, save the model in out/model, write out/index.html and out/demo.png."""
     from rich.console import Console
 
-    out, console, began = Path(out), Console(stderr=True, highlight=False), time.monotonic()
+    out, console, began = Path(out), Console(file=standard_error(), highlight=False), time.monotonic()
     _check(out)
     digits = data.load("digits")
     X, unseen, labels = digits.X, np.asarray(digits.X_test), np.asarray(digits.y_test)

@@ -10,6 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
 from sparsevae import families
+from sparsevae.advice import held_back
 from sparsevae.architectures import NETWORKS, Sizes, chosen, image_of, with_head
 from sparsevae.draw import mix
 from sparsevae.history import History
@@ -139,6 +140,7 @@ class Learner(Recipe):
         """The rows that training takes, and what turns a batch of them into a network's input."""
         return self.input_.lay_out(X, self._device()), self.input_.prepare
 
+    @held_back()
     @ordinary()
     def _train(
         self,

@@ -18,7 +18,6 @@ A. F. T. Martins, R. F. Astudillo, "From softmax to sparsemax", ICML 2016.
 from __future__ import annotations
 
 import functools
-import warnings
 from collections.abc import Callable
 from typing import Annotated, Any, NamedTuple, Self
 
@@ -30,6 +29,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin, MultiOutputMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from sparsevae.advice import advise
 from sparsevae.metrics.arrays import Floats
 from sparsevae.metrics.multilabel import binary
 from sparsevae.parameters import check_choice, check_number, parameters
@@ -130,7 +130,7 @@ class LinearMultiLabel(MultiOutputMixin, ClassifierMixin, BaseEstimator):
             if not some.any():
                 raise ValueError(f"{self.loss} learns from rows with a label, and none of {len(Y)} rows has one")
             if not some.all():
-                warnings.warn(f"{self.loss} leaves out {(~some).sum()} of {len(Y)} rows: no label", stacklevel=2)
+                advise(f"{self.loss} leaves out {(~some).sum()} of {len(Y)} rows: no label")
             X, Y = X[some], Y[some] / Y[some].sum(1, keepdims=True)
         n, d = X.shape
         L = Y.shape[1]

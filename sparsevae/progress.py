@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Mapping
 from typing import Any
+
+from sparsevae.messages import say, standard_error
 
 __all__ = ["Progress"]
 
@@ -19,7 +20,7 @@ class Progress:
         self.label, self.total, self.verbose = label, total, verbose
         self._said = self._began = time.monotonic()
         self._bar: Any = None
-        if verbose and sys.stderr.isatty():
+        if verbose and (screen := standard_error()).isatty():
             from rich.console import Console
             from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
             from rich.progress import Progress as Bar
@@ -31,7 +32,7 @@ class Progress:
                 MofNCompleteColumn(),
                 TimeRemainingColumn(),
                 TextColumn("{task.fields[numbers]}", table_column=Column(no_wrap=False)),  # the one that may give way
-                console=Console(stderr=True),
+                console=Console(file=screen),
             )
             self._task = self._bar.add_task(label, total=total, numbers="")
             self._bar.start()
@@ -49,7 +50,7 @@ class Progress:
         if self._bar is not None:
             self._bar.console.print(f"{self.label}: {line}", highlight=False, markup=False)
         elif self.verbose:
-            print(f"{self.label}: {line}", file=sys.stderr, flush=True)
+            say(f"{self.label}: {line}")
 
     def close(self) -> None:
         if self._bar is not None:

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from sparsevae.advice import advise
+from sparsevae.advice import advise, at_once
 from sparsevae.checkpoint import RunFolder, State
 from sparsevae.draw import mix
 from sparsevae.families import SPARSE, CappedPosterior, CountsPosterior, SpikeSlabPosterior
@@ -231,7 +231,7 @@ def _loop(
         if folder:
             folder.append(row)
         if watch:
-            with evaluating(run.model):
+            with evaluating(run.model), at_once():
                 watch(row)
         progress.update(run.step, {k: v for k, v in row.items() if k not in ("step", "epoch")})
         good = run.state()

@@ -1,9 +1,16 @@
 """The command line: fit, encode, evaluate, report, audit, second-stage, sample, data, demo.
 
 The flags of `fit` are read from the constructors, so a new model in the registry has its own without a line here.
-Results go to standard output (one JSON object with `--json`), everything else to standard error. Exit codes: 0;
-1 for a mistake of the user's, 2 for a wrong flag or command, each told in one line; 130 and 143 after Ctrl-C and
-SIGTERM.
+Results go to standard output (one JSON object with `--json`), everything else to standard error. Exit codes:
+
+- 0: done. What could not be told on standard error (closed, full) is lost and changes nothing, and without any
+  standard output there is nobody to tell results to.
+- 1: a mistake of the user's, told in one line; also where a file or standard output cannot be written, and where
+  warnings are errors (PYTHONWARNINGS=error) and there is one. Work comes first: warnings of a training are told, and
+  results printed, when the model is saved.
+- 2: a wrong flag or command, told in one line.
+- 130 and 143: stopped by Ctrl-C or SIGTERM.
+
 Heavy modules are imported by the command that needs them.
 """
 
@@ -16,6 +23,9 @@ from typing import Any
 
 import typer
 
+from sparsevae.advice import until_saved
+from sparsevae.messages import escaped
+
 from .commands import app
 from .groups import UsageError
 from .messages import log_shown, say, show_warning
@@ -27,11 +37,12 @@ def main(args: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code. Exceptions that are no mistake of the user's pass through."""
     words = list(sys.argv[1:] if args is None else args)
     debug = "--debug" in words
-    command = typer.main.get_command(app)
-    with warnings.catch_warnings(), log_shown():
+    command, code = typer.main.get_command(app), 0
+    with warnings.catch_warnings(), log_shown(), escaped():
         warnings.showwarning = show_warning
         try:
-            code = command([w for w in words if w != "--debug"], prog_name="sparsevae", standalone_mode=False)
+            with until_saved():
+                code = command([w for w in words if w != "--debug"], prog_name="sparsevae", standalone_mode=False)
         except SystemExit as stop:
             return stop.code if isinstance(stop.code, int) else int(stop.code is not None)
         except UsageError as error:
@@ -41,7 +52,7 @@ def main(args: Sequence[str] | None = None) -> int:
             if debug or not _is_mistake(error):
                 raise
             say(f"error: {_mistake(error)}")
-            return 1
+            return code or 1  # a run that was interrupted, of which there is a warning
     return code or 0
 
 
@@ -59,7 +70,7 @@ def _mistake(error: Exception) -> str:
 
 
 def _is_mistake(error: Exception) -> bool:
-    if isinstance(error, (ValueError, TypeError, OSError)):
+    if isinstance(error, (ValueError, TypeError, OSError, Warning)):
         return True
     from sparsevae.training import DivergenceError
 

@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from sparsevae.messages import show
+
 from .options import Data, DataOptions, Folder, Json, Split, reader
 from .printing import print_json, print_table
 from .sources import load_model, rows
@@ -30,7 +32,7 @@ def audit(
     name = type(est).__name__
     if as_json:
         return print_json({"model": name, "data": data, "split": part, **found.to_dict()})
-    print(f"{name} on {data} ({part}), {found.rows:,} rows; KL and gain in nats, gain on {found.gain_rows:,} rows\n")
+    show(f"{name} on {data} ({part}), {found.rows:,} rows; KL and gain in nats, gain on {found.gain_rows:,} rows\n")
     header, lines = found.table()
     print_table(lines, *header, right="unit var(mu) mean(s2) sum KL gain p_on on")
-    print(f"\n{found.legend}\n{found.words}")
+    show(f"\n{found.legend}\n{found.words}")

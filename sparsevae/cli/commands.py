@@ -6,6 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
+from sparsevae.messages import show
+
 from .audit import audit
 from .data import data_info, data_list
 from .demo import demo
@@ -54,7 +56,7 @@ def _version(wanted: bool) -> None:
     if wanted:
         from sparsevae import __version__
 
-        print(f"sparsevae {__version__}")
+        show(f"sparsevae {__version__}")
         raise typer.Exit
 
 

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from sparsevae.messages import show
+
 from .options import INT, Json
 from .printing import print_json
 
@@ -23,4 +25,4 @@ def demo(
     if as_json:
         paths = {"out": str(left.page), "picture": str(left.picture), "model": str(left.model)}
         return print_json({**paths, **left.numbers})
-    print(left.page)
+    show(left.page)

@@ -8,6 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
+from sparsevae.messages import show
+
 from .options import Data, DataOptions, Folder, Json, Split, reader
 from .places import ending_of, write_whole
 from .printing import print_json
@@ -60,7 +62,7 @@ def encode(
     if as_json:
         about = {"out": str(out), "sparse": sparse, "split": part}
         return print_json({**about, "rows": n, "units": units, "nonzeros": nonzeros})
-    print(f"{out}: {n:,} rows ({part}) x {units:,} units, {nonzeros:.4g} non-zeros a row")
+    show(f"{out}: {n:,} rows ({part}) x {units:,} units, {nonzeros:.4g} non-zeros a row")
 
 
 def _lists(codes: Any) -> Any:

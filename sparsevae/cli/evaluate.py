@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from sparsevae.messages import show
+
 from .options import Data, DataOptions, Folder, Json, Part, Split, reader
 from .printing import print_json, print_table
 from .sources import as_labelled, dataset, labels, load_model, part_of, rows
@@ -57,10 +59,10 @@ def evaluate(
     result |= est.evaluate(X, caps=limits)
     if as_json:
         return print_json(result)
-    print(f"{result['model']} on {data} ({part}), {result['rows']:,} rows\n")
+    show(f"{result['model']} on {data} ({part}), {result['rows']:,} rows\n")
     print_table(_report(result))
     if limits:
-        print()
+        show()
         loss = "mse" if "mse" in result else "nll_code"
         free = result[loss]
         costs = {cap: (error, error / free - 1 if free else 0.0) for cap, error in result["caps"].items()}
@@ -74,7 +76,7 @@ def _evaluate_labels(est: LabelledCoder, data: str, found: Dataset, part: Part, 
     name = type(est).__name__
     if as_json:
         return print_json({"model": name, "data": data, "split": part.value, **result})
-    print(f"{name} on {data} ({part.value}), {result['rows']:,} rows\n")
+    show(f"{name} on {data} ({part.value}), {result['rows']:,} rows\n")
     print_table([(k.replace("_", " "), f"{v:.4g}") for k, v in result.items() if k != "rows"])
 
 

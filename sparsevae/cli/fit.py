@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from sparsevae.messages import show
+
 from .flags import option_of, value_of
 from .groups import STYLE, Command, Group, stopped
 from .messages import say
@@ -118,7 +120,7 @@ def _fit(
         return print_json({**about, "likelihood": est.likelihood_, "steps": est.n_steps_, "final": last})
     what = f"{labelled.n_labels_} labels" if labelled else est.likelihood_
     size = " ".join(f"{count:,} {noun}" for noun, count in est.input_.about().items())
-    print(f"{name} of {X.shape[0]:,} rows x {size} ({what}), {est.n_steps_:,} steps")
-    print("  ".join(f"{k} {v:.4g}" for k, v in last.items()))
+    show(f"{name} of {X.shape[0]:,} rows x {size} ({what}), {est.n_steps_:,} steps")
+    show("  ".join(f"{k} {v:.4g}" for k, v in last.items()))
     chosen = [word for option in options or () for word in ("--data-option", option)]
-    print(f"saved in {out}; next: {shlex.join(['sparsevae', 'evaluate', str(out), '--data', data, *chosen])}")
+    show(f"saved in {out}; next: {shlex.join(['sparsevae', 'evaluate', str(out), '--data', data, *chosen])}")

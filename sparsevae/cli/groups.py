@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
+
+from sparsevae.messages import say
 
 UsageError: Any = typer.BadParameter.__base__  # typer's own or click's, by typer's version
 
@@ -39,7 +40,7 @@ class Group(TyperGroup):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if not args:
-            print(ctx.get_help(), file=sys.stderr)
+            say(ctx.get_help())
             raise typer.Exit(2)
         with _known(ctx):
             return super().parse_args(ctx, args)

@@ -1,18 +1,19 @@
-"""What goes to standard error, a line at a time: errors, warnings, what the library has to say."""
+"""Errors, warnings and what the library has to say, each as a line that names the program."""
 
 from __future__ import annotations
 
 import logging
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
+
+from sparsevae import messages
 
 _LOG = logging.getLogger("sparsevae")
 
 
 def say(line: str) -> None:
-    print(f"sparsevae: {line}", file=sys.stderr, flush=True)
+    messages.say(f"sparsevae: {line}")
 
 
 def show_warning(message: Warning | str, *where: Any, **more: Any) -> None:

@@ -7,9 +7,11 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from sparsevae.messages import show
+
 
 def print_json(result: Mapping[str, Any]) -> None:
-    print(json.dumps(_strict(result), allow_nan=False))
+    show(json.dumps(_strict(result), allow_nan=False))
 
 
 def _strict(value: Any) -> Any:
@@ -32,4 +34,7 @@ def print_table(rows: Iterable[Sequence[str]], *header: str, right: str = "") ->
         table.add_column(name, justify="right" if name in right.split() else "left")
     for row in rows:
         table.add_row(*row)
-    Console(highlight=False, markup=False).print(table)
+    console = Console(highlight=False, markup=False)
+    with console.capture() as text:
+        console.print(table, end="")
+    show(text.get().removesuffix("\n"))

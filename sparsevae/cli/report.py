@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from sparsevae.messages import show
+
 from .options import Data, DataOptions, Folder, Json, Part, Split
 from .places import ending_of
 from .printing import print_json
@@ -43,7 +45,7 @@ def report(
     if as_json:
         about = {"model": type(est).__name__, "data": data, "split": part.value}
         return print_json({**about, "out": str(page), "rows": X.shape[0], "bytes": page.stat().st_size})
-    print(page)
+    show(page)
 
 
 def _shape_of(est: SparseCoder, found: Dataset) -> tuple[int, ...] | None:

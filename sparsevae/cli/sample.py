@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from sparsevae.messages import show
+
 from .options import INT, Folder, Json, reader
 from .places import ending_of, write_whole
 from .printing import print_json
@@ -61,7 +63,7 @@ def sample(
     name = type(est).__name__
     if as_json:
         return print_json({"model": name, "out": str(out), "shape": list(np.shape(rows)), "seed": seed})
-    print(f"{out}: {n} samples of {name}")
+    show(f"{out}: {n} samples of {name}")
 
 
 def _picture_shape(est: SparseCoder, given: tuple[int, ...] | None) -> tuple[int, ...]:

@@ -7,6 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
+from sparsevae.messages import show
+
 from .groups import stopped
 from .messages import say
 from .options import INT, PART, Data, DataOptions, Folder, Json, Part, Quiet
@@ -48,6 +50,6 @@ def second_stage(
     if as_json:
         about = {"model": name, "out": str(folder), "rows": X.shape[0], "units": stage.n_features_in_}
         return print_json({**about, "likelihood": stage.likelihood_, "steps": stage.n_steps_, "final": last})
-    print(f"second stage of {name} on {X.shape[0]:,} codes ({stage.likelihood_}), {stage.n_steps_:,} steps")
-    print("  ".join(f"{k} {v:.4g}" for k, v in last.items()))
-    print(f"saved in {folder}; next: {shlex.join(['sparsevae', 'sample', str(folder), '--second-stage'])}")
+    show(f"second stage of {name} on {X.shape[0]:,} codes ({stage.likelihood_}), {stage.n_steps_:,} steps")
+    show("  ".join(f"{k} {v:.4g}" for k, v in last.items()))
+    show(f"saved in {folder}; next: {shlex.join(['sparsevae', 'sample', str(folder), '--second-stage'])}")
