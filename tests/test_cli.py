@@ -327,6 +327,22 @@ def test_sparse_codes_are_those_of_transform(folders: dict[str, Path], tmp_path:
     assert not [name for name in os.listdir(tmp_path) if name.endswith(".tmp")]
 
 
+@pytest.mark.parametrize("model", ["VSC", "VAE"])
+def test_codes_as_csv_are_a_table_that_reads_back_to_the_same_codes(
+    model: str, folders: dict[str, Path], tmp_path: Path, run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every unit has its column under its own name, zeros are there, and every float32 comes back as it was."""
+    monkeypatch.setattr("sparsevae.cli.encode._ROWS", 100)
+    est, out = sv.load(folders[model]), tmp_path / "codes.csv"
+    expected = est.transform(sv.data.load("digits").X_test)
+    expected = expected.toarray() if model == "VSC" else expected
+    assert run("encode", folders[model], "-d", "digits", "-o", out).code == 0
+    assert out.read_text().splitlines()[0] == ",".join(est.get_feature_names_out())
+    for found, names in (sv.data.read_array(out)[:2], (frame := pd.read_csv(out), tuple(frame.columns))):
+        assert np.array_equal(np.asarray(found, dtype=np.float32), expected)
+        assert list(names) == list(est.get_feature_names_out())
+
+
 def test_dense_codes_are_an_array_or_columns(folders: dict[str, Path], tmp_path: Path, run: Any) -> None:
     expected = sv.load(folders["VAE"]).transform(sv.data.load("digits").X)
     for ending in ("npz", "parquet"):
@@ -637,7 +653,7 @@ MISTAKES = [
         for words in ("evaluate", "encode -o {codes}", "report -o {new}.html", "audit", "second-stage")
     ),
     ("sample {run} -o {new}.npy", "unfinished run and no saved model yet: continue it with --resume"),
-    ("encode {vsc} -d digits -o {new}.txt", "ends in .npz or .parquet"),
+    ("encode {vsc} -d digits -o {new}.txt", "ends in .npz or .parquet or .csv"),
     ("encode {vae} -d digits -o {codes} --max-active 3", "VAE codes are dense"),
     ("encode {vsc} -d digits -o {codes} --max-active 0", "max_active must be"),
     ("encode {vsc} -d {narrow} -o {codes} --split test", "no test part"),

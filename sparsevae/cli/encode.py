@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,11 +15,13 @@ from .places import ending_of, write_whole
 from .printing import print_json
 from .sources import load_model, rows
 
+_ROWS = 4096  # of sparse codes that are dense at once
+
 
 def encode(
     folder: Folder,
     data: Data,
-    out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="codes.npz or codes.parquet.")],
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="codes.npz, codes.parquet or codes.csv.")],
     max_active: Annotated[
         int | None,
         typer.Option(
@@ -38,10 +40,12 @@ def encode(
     that are on) and values, one line a row, as vector databases take sparse vectors.
 
     Dense codes: .npz holds one array, codes; .parquet has one column for each unit.
+
+    A .csv has one column for each unit and one line for each row, zeros included, whatever the codes.
     """
     from scipy.sparse import issparse, save_npz
 
-    ending = ending_of(out, ".npz", ".parquet")
+    ending = ending_of(out, ".npz", ".parquet", ".csv")
     est = load_model(folder)
     X, part = rows(est, data, split, data_option)
     codes = est.transform(X, max_active=max_active)
@@ -51,6 +55,8 @@ def encode(
 
         table = _lists(codes) if sparse else _columns(codes, est.get_feature_names_out())
         write_whole(out, lambda file: parquet.write_table(table, file))
+    elif ending == ".csv":
+        write_whole(out, lambda file: _write_csv(file, codes, est.get_feature_names_out()))
     elif sparse:
         write_whole(out, lambda file: save_npz(file, codes))
     else:
@@ -72,6 +78,17 @@ def _lists(codes: Any) -> Any:
     ends = pa.array(codes.indptr, pa.int64())
     indices, values = (pa.LargeListArray.from_arrays(ends, v) for v in (codes.indices, codes.data))
     return pa.table({"row": range(codes.shape[0]), "indices": indices, "values": values})
+
+
+def _write_csv(file: Any, codes: Any, names: Sequence[str]) -> None:
+    """A line for each row and a column for each unit: the shortest decimals that give the same float32 again."""
+    from pyarrow import csv
+
+    plain = csv.WriteOptions(include_header=False)
+    file.write(f"{','.join(names)}\n".encode())
+    for start in range(0, codes.shape[0], _ROWS):
+        rows = codes[start : start + _ROWS]
+        csv.write_csv(_columns(rows.toarray() if hasattr(rows, "toarray") else rows, names), file, plain)
 
 
 def _columns(codes: Any, names: Iterable[str]) -> Any:
