@@ -11,7 +11,7 @@ leave no state.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -22,6 +22,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from sparsevae import traversals
 from sparsevae.estimator import SparseCoder
+from sparsevae.metrics import arrays
+from sparsevae.parameters import check_number
 from sparsevae.texts import Texts
 
 if TYPE_CHECKING:
@@ -181,9 +183,8 @@ def view(est: SparseCoder, X: Any, *, image_shape: Sequence[int] | None = None, 
     checked = est._read(X, reset=False)
     n, d = checked.shape
     shape = picture_shape(est, image_shape)
-    if labels is not None and len(labels) != n:
-        raise ValueError(f"labels must have one entry a row: {n} expected, got {len(labels)}.")
     index = np.linspace(0, n - 1, min(n, MAX_ROWS)).round().astype(int)
+    known = None if labels is None else arrays.labels(labels, n, "labels")[index]
     picked = checked[index]
     rows = np.asarray(picked.toarray() if hasattr(picked, "toarray") else picked, dtype=np.float32)
     with torch.no_grad():
@@ -195,10 +196,15 @@ def view(est: SparseCoder, X: Any, *, image_shape: Sequence[int] | None = None, 
         rows=seen,
         codes=codes,
         decoded=est.inverse_transform(codes),
-        labels=None if labels is None else np.asarray(labels)[index],
+        labels=known if known is None or known.dtype.kind not in "OU" else np.array(_legible(known), dtype=object),
         image_shape=shape,
-        names=[f"x{k}" for k in range(d)] if names is None else [str(name) for name in names],
+        names=_legible([f"x{k}" for k in range(d)] if names is None else map(str, names)),
     )
+
+
+def _legible(labels: Iterable[Any]) -> list[Any]:
+    """Labels as they can be drawn: without lone surrogates, which matplotlib refuses."""
+    return [label.encode(errors="backslashreplace").decode() if isinstance(label, str) else label for label in labels]
 
 
 def picture_shape(est: SparseCoder, given: Sequence[int] | None = None) -> tuple[int, ...] | None:
@@ -206,13 +212,16 @@ def picture_shape(est: SparseCoder, given: Sequence[int] | None = None) -> tuple
     shape = est.image_shape if given is None else given
     if shape is None:
         return None
-    size = tuple(int(k) for k in shape)
+    expected = f"(height, width) or (height, width, 3) of {est.n_features_in_} values"
+    size = tuple(shape) if np.iterable(shape) else (shape,)
+    for side in size:
+        check_number("image_shape", side, expected, lambda n: n > 0, whole=True)
+    size = tuple(int(side) for side in size)
     size = size[:2] if size[2:] == (1,) else size
     drawable = len(size) in (2, 3) and size[2:] in ((), (3,)) and math.prod(size) == est.n_features_in_
     if drawable or given is None:  # images of other channels are no mistake; they have no picture
         return size if drawable else None
-    expected = f"(height, width) or (height, width, 3) of {est.n_features_in_} values"
-    raise ValueError(f"image_shape must be {expected}; got {tuple(given)}.")
+    raise ValueError(f"image_shape must be {expected}; got {size}.")
 
 
 # -- the pictures -----------------------------------------------------------------------------------------------
@@ -344,9 +353,9 @@ def heat_map(
     low, high = (values.min(), values.max()) if limits is None else limits
     drawn = ax.imshow(values, cmap=shades, vmin=low, vmax=high, aspect="auto", interpolation="nearest")
     _frame(ax)
-    ax.set_yticks(range(len(rows)), list(rows), fontsize=7, color=INK, parse_math=False)
+    ax.set_yticks(range(len(rows)), _legible(rows), fontsize=7, color=INK, parse_math=False)
     if columns is not None:
-        ax.set_xticks(range(len(columns)), list(columns), fontsize=7, color=INK, rotation=90, parse_math=False)
+        ax.set_xticks(range(len(columns)), _legible(columns), fontsize=7, color=INK, rotation=90, parse_math=False)
     elif values.shape[1] <= 60:
         ax.set_xticks(range(values.shape[1]), [str(j) for j in range(values.shape[1])], fontsize=6, color=FAINT)
         ax.tick_params(axis="x", rotation=90)

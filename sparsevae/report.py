@@ -96,7 +96,7 @@ def report(
     image_shape : (height, width) or (height, width, 3)
         Draws rows as images; the model's own where it has one. Without either they are columns of a heat map, with the
         feature names that `fit` saw. Texts have none.
-    labels : one entry a row
+    labels : one per row, none missing, all of one kind
         Known classes, to name items and to say what a unit goes along with. The model never sees them.
     title : str
         Heading of the page.
@@ -120,7 +120,7 @@ def report(
         page = text_page(est, X, labels)
     else:
         page = _page(est, X, plots.view(est, X, image_shape=image_shape, labels=labels))
-    write_file(path, _rendered(page, title).encode())
+    write_file(path, _rendered(page, title).encode(errors="backslashreplace"))  # a lone surrogate
     return Path(path)
 
 

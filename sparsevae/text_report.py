@@ -9,6 +9,7 @@ import numpy as np
 
 from sparsevae import plots
 from sparsevae.estimator import SparseCoder
+from sparsevae.metrics import arrays
 from sparsevae.report import CAPS, Number, Page, Picture, Table, of_code, of_score, picture, settings, training
 from sparsevae.texts import Texts, held
 from sparsevae.unit_words import TopWords, top_texts, top_words
@@ -30,8 +31,7 @@ def text_page(est: SparseCoder, X: Any, labels: Any) -> Page:
     """What the page shows of texts X; `labels` as in `report`."""
     X, source = held(X), cast(Texts, est.input_)
     rows = est._read(X, reset=False)
-    if labels is not None and len(labels) != len(rows):
-        raise ValueError(f"labels must have one entry a text: {len(rows)} expected, got {len(labels)}.")
+    known = None if labels is None else arrays.labels(labels, len(rows), "labels")
     codes = est.transform(X)
     codes = np.asarray(codes.toarray() if hasattr(codes, "toarray") else codes)
     most = int((codes != 0).sum(1).max())
@@ -44,7 +44,7 @@ def text_page(est: SparseCoder, X: Any, labels: Any) -> Page:
         "Nats of a text given its code",
         numbers["nll_code"],
         numbers["caps"],
-        list(_sections(est, X, source.vocabulary.decode(rows), codes, None if labels is None else np.asarray(labels))),
+        list(_sections(est, X, source.vocabulary.decode(rows), codes, known)),
     )
 
 
@@ -133,7 +133,6 @@ def _items(n: int, labels: Array | None) -> list[int]:
     """At most so many texts, evenly from first to last; with labels, texts of as many labels as there is room for."""
     if labels is None:
         return [int(i) for i in np.unique(np.linspace(0, n - 1, ITEMS).round())]
-    labels = labels.astype(str)  # labels of several types have no order
     values = np.unique(labels)
     values = values[np.linspace(0, len(values) - 1, min(ITEMS, len(values))).round().astype(int)]
     return [int(i) for value in values for i in np.flatnonzero(labels == value)[: ITEMS // len(values)]]

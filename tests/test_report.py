@@ -273,12 +273,46 @@ def test_training_curves_leave_out_what_is_not_finite(finite: bool, digits: Any)
     draw(plots.training_curves(est))
 
 
+WRONG_LABELS: list[tuple[Any, str]] = [
+    ([1, 2], r"labels must hold one label for each of the 60 rows; got shape \(2,\)"),
+    (np.ones((2, 2)), r"got shape \(2, 2\)"),
+    ({0: "a"}, "got dict"),
+    ("a" * 60, "got str"),
+    (5, "got int"),
+]
+
+
+@pytest.mark.parametrize("missing", [None, float("nan"), pd.NaT])
+def test_labels_may_not_be_missing(missing: Any, vsc: Any, reader: Any, digits: Any, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="labels must hold a label for every row; 1 of 60 are missing"):
+        plots.view(vsc, digits.X_test[:60], labels=[1.0] * 59 + [missing])
+    with pytest.raises(ValueError, match="labels must hold a label for every row; 1 of 80 are missing"):
+        report.report(reader, SAID, tmp_path / "page.html", labels=[missing] + [1.0] * 79)
+
+
+def test_a_lone_surrogate_in_names_and_labels_is_escaped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As Python reads file names and cells that are no UTF-8; neither fonts nor UTF-8 have such a character."""
+    rows = sv.data.Table(np.random.default_rng(0).normal(size=(40, 3)), ("a\udc80", "b", "c"))
+    est = quiet(sv.VAE(2, hidden=(4,), training=sv.Training(steps=2, verbose=0)), rows)
+    labels = ["x\udc81", "y"] * 20
+    view = plots.view(est, rows, labels=labels)
+    draw(plots.reconstructions(view))
+    assert view.names[0] == "a\\udc80"
+    assert set(view.labels) == {"x\\udc81", "y"}  # type: ignore[arg-type]
+    monkeypatch.setattr(report, "_pictures", lambda est, view: [])
+    page = report.report(est, rows, tmp_path / "\udc82.html", labels=labels, title="\udc83").read_text()
+    assert "<h1>\\udc83</h1>" in page
+
+
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
         ({"image_shape": (8, 9)}, "of 64 values; got"),
         ({"image_shape": (64,)}, r"\(height, width\)"),
-        ({"labels": [1, 2]}, "60 expected, got 2"),
+        ({"image_shape": (-8, -8)}, "of 64 values, got -8"),
+        ({"image_shape": 64}, r"\(height, width\)"),
+        ({"image_shape": ("8", "8")}, "got '8'"),
+        *(({"labels": labels}, says) for labels, says in WRONG_LABELS),
     ],
 )
 def test_a_wrong_shape_is_told(vsc: Any, digits: Any, wrong: dict[str, Any], message: str) -> None:
@@ -337,7 +371,10 @@ def test_a_dense_model_of_texts_has_a_page_too(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("wrong", "message"),
-    [({"labels": [1]}, "one entry a text: 80 expected, got 1"), ({"image_shape": (2, 2)}, "was fitted on texts")],
+    [
+        *(({"labels": labels}, says.replace("60", "80")) for labels, says in WRONG_LABELS),
+        ({"image_shape": (2, 2)}, "was fitted on texts"),
+    ],
 )
 def test_what_texts_have_no_use_for_is_told(reader: Any, wrong: Any, message: str, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=message):

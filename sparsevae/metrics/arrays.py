@@ -105,7 +105,7 @@ def labels(y: npt.ArrayLike, n: int, name: str) -> npt.NDArray[Any]:
     """One label per row, (n,), none of them missing, all of one kind."""
     array: npt.NDArray[Any] = plain(y, name)
     if array.shape != (n,):
-        came = "None" if y is None else f"shape {array.shape}"
+        came = f"shape {array.shape}" if array.ndim else "None" if y is None else type(y).__name__
         raise ValueError(f"{name} must hold one label for each of the {n} rows; got {came}")
     if missing := _missing(array):
         raise ValueError(f"{name} must hold a label for every row; {missing} of {n} are missing (None or NaN)")
