@@ -129,6 +129,11 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Learner):
             raise ValueError(f"max_active needs a code with gates; {type(self).__name__} codes are dense. Use VSC.")
         return capped(q, max_active)
 
+    def _largest(self) -> Array | None:
+        """The largest value of each unit in a code of whole numbers, (J,); None for real values."""
+        found = self.model_.posterior.largest(self._n_features_out)
+        return None if found is None else found.numpy()
+
     def draw_codes(self, X: Any, n: int = 1, *, seed: int = 0) -> Array:
         """Hard draws of q(z|x), n of every row: (n, rows, J), dense. A row's draws depend on (seed, row) alone."""
         check_number("n", n, "an integer above 0", lambda k: k > 0, whole=True)
@@ -366,9 +371,16 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Learner):
         """Samples within one item's active sub-space: units on in its code are redrawn from their slab prior.
 
         X is one row, such as X[0] or X[:1]; the units that are off stay at zero (VSC, figure 13). For dense models this
-        is `sample`.
+        is `sample`. Codes of whole numbers (bits, groups, counts) are refused: which units are on says nearly all of
+        them, so there is no value to redraw. For these `inverse_transform` of `draw_codes` gives variations of an item.
         """
         check_number("n", n, "an integer, 0 or above", lambda n: n >= 0, whole=True)
+        if self._largest() is not None:
+            raise ValueError(
+                f"sample_like redraws the values of an item's active units, and codes of this {type(self).__name__} "
+                "are whole numbers, not values from a slab. For variations of the item use "
+                "inverse_transform(draw_codes(X, n)[:, 0]) with X of one row; for new rows use sample."
+            )
         X = self._read(self.input_.alone(X), reset=False)
         if X.shape[0] != 1:
             raise ValueError(f"sample_like needs one row, got {X.shape[0]}; pass X[0] or X[:1].")

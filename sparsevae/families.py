@@ -69,6 +69,10 @@ class Family(nn.Module):
     def width(self, n: int) -> int:
         return self.parts * n
 
+    def largest(self, n: int) -> Tensor | None:
+        """The largest value of each of n units, (n,), where values are whole numbers from 0; None for real values."""
+        return None
+
     def forward(self, raw: Tensor) -> Distribution:
         raise NotImplementedError
 
@@ -157,12 +161,18 @@ class DiscretePosterior(Family):
         super().__init__()
         self.size, self.draw = size, draw
 
+    def largest(self, n: int) -> Tensor | None:
+        return torch.ones(n)
+
 
 class CountsPosterior(DiscretePosterior):
     """raw = (feature logits, gate logit) -> Counts: `size` draws, each of them off or one of n features."""
 
     def width(self, n: int) -> int:
         return n + 1
+
+    def largest(self, n: int) -> Tensor | None:
+        return torch.full((n,), float(self.size))
 
     def forward(self, raw: Tensor) -> Distribution:
         logits = self.draw.law_logits(raw)

@@ -78,6 +78,11 @@ class View:
         """Whether units can be off."""
         return self.est._sparse()
 
+    @cached_property
+    def whole(self) -> bool:
+        """Whether codes are whole numbers: bits or counts."""
+        return self.est._largest() is not None
+
     def describe(self, unit: int) -> str:
         """How much a unit is used: how often it is on, or how far a dense code's value spreads."""
         return f"on in {self.usage[unit]:.0%}" if self.sparse else f"spread {self.codes[:, unit].std():.2f}"
@@ -188,7 +193,9 @@ def view(est: SparseCoder, X: Any, *, image_shape: Sequence[int] | None = None, 
     picked = checked[index]
     rows = np.asarray(picked.toarray() if hasattr(picked, "toarray") else picked, dtype=np.float32)
     with torch.no_grad():
-        blocks = [(est.scaling_.inverse(x)[:m], est.model_.encode(x).mode[:m]) for x, m in est._blocks(rows)]
+        blocks = [
+            (est.scaling_.inverse(x)[:m], est._code(est.model_.encode(x), None)[:m]) for x, m in est._blocks(rows)
+        ]
     seen, codes = (np.concatenate([part.cpu().numpy() for part in parts]) for parts in zip(*blocks, strict=True))
     names = getattr(est, "feature_names_in_", None)
     return View(
@@ -260,11 +267,13 @@ def traversal_grid(v: View, item: int = 0, n_units: int = 6, values: Sequence[fl
     """
     code = v.codes[item]
     units = traversals.active(code)[:n_units]
-    at = traversals.VALUES if values is None else np.asarray(values, dtype=np.float32)
     width, height = v.cell(0.7)
-    figure = _figure(v.margin() + 1.2 + (1 + len(at)) * (width + 0.08), max(1, len(units)) * (height + 0.22) + 0.3)
     if not len(units):
-        return _nothing(figure, "no unit is on in this row's code")
+        return _nothing(
+            _figure(v.margin() + 1.2 + 10 * (width + 0.08), height + 0.52), "no unit is on in this row's code"
+        )
+    at = spaced(traversals.unit_values(v.est, units), 9) if values is None else np.asarray(values, dtype=np.float32)
+    figure = _figure(v.margin() + 1.2 + (1 + len(at)) * (width + 0.08), len(units) * (height + 0.22) + 0.3)
     axes = figure.subplots(len(units), 1 + len(at), squeeze=False)
     for line, unit, codes in zip(axes, units, traversals.set_units(code, units, at), strict=True):
         rows = [v.decoded[item], *v.est.inverse_transform(codes)]
@@ -280,7 +289,7 @@ def traversal_grid(v: View, item: int = 0, n_units: int = 6, values: Sequence[fl
 
 def interpolation_strip(v: View, a: int, b: int, *, steps: int = 8, mode: str = "mixed") -> Figure:
     """The walk from one item's code to another's (UAI, figure 7): frames, their codes, and what was switched."""
-    frames, labels = traversals.walk(v.codes[a], v.codes[b], steps, mode)
+    frames, labels = traversals.walk(v.codes[a], v.codes[b], steps, mode, whole=v.whole)
     decoded = v.est.inverse_transform(frames)
     used = np.flatnonzero((frames != 0).any(0))
     width, height = v.cell(0.8)
@@ -493,14 +502,25 @@ def draw_code(ax: Axes, code: Array, limit: float) -> None:
     ax.tick_params(left=False, labelleft=False, bottom=False, labelbottom=False)
 
 
-def sweep(codes: Array, n: int) -> Array:
-    """Values to walk one unit through, from its non-zero values: 0 to the strong end, or end to end through 0."""
+def sweep(codes: Array, n: int, *, whole: bool = False) -> Array:
+    """Values to walk one unit through, from its non-zero values: 0 to the strong end, or end to end through 0.
+
+    n of them, or of bits and counts (`whole`) all whole numbers up to there, n at most.
+    """
     on = codes[codes != 0]
     low, high = (float(q) for q in np.quantile(on, (0.05, 0.95))) if len(on) else (0.0, 0.0)
+    if whole:
+        return spaced(np.arange(round(high) + 1), n)
     if TWO_SIDED <= (on > 0).mean() <= 1 - TWO_SIDED:
         half = n // 2
         return np.concatenate([np.linspace(low, 0, half + 1), np.linspace(0, high, n - half)[1:]])
     return np.linspace(0, high if (on > 0).mean() > 0.5 else low, n)
+
+
+def spaced(values: Array, n: int) -> Array:
+    """At most n of some values, evenly spaced, the first and the last among them."""
+    chosen: Array = values[np.unique(np.linspace(0, len(values) - 1, n).round().astype(int))]
+    return chosen
 
 
 def _draw_traversal(figure: Figure | SubFigure, v: View, units: list[int], n_values: int) -> None:
@@ -509,9 +529,12 @@ def _draw_traversal(figure: Figure | SubFigure, v: View, units: list[int], n_val
         return
     axes = figure.subplots(len(units), n_values, squeeze=False)
     for line, unit in zip(axes, units, strict=True):
-        walk = np.zeros((n_values, v.codes.shape[1]), dtype=np.float32)
-        walk[:, unit] = sweep(v.codes[:, unit], n_values)
-        for ax, row, value in zip(line, v.est.inverse_transform(walk), walk[:, unit], strict=True):
+        values = sweep(v.codes[:, unit], n_values, whole=v.whole)
+        walk = np.zeros((len(values), v.codes.shape[1]), dtype=np.float32)
+        walk[:, unit] = values
+        for ax in line[len(values) :]:
+            ax.set_visible(False)
+        for ax, row, value in zip(line, v.est.inverse_transform(walk), walk[:, unit], strict=False):
             v.draw(ax, row)
             ax.set_xlabel(_name_value(v, value), fontsize=7, color=FAINT, labelpad=1.5)
         _name_unit(line[0], unit, v.describe(unit))
@@ -554,7 +577,7 @@ def _tell(v: View, unit: int) -> str:
 
 
 def _name_value(v: View, value: float) -> str:
-    return "off" if value == 0 and v.sparse else f"{value:.1f}"
+    return "off" if value == 0 and v.sparse else f"{value:.0f}" if v.whole else f"{value:.1f}"
 
 
 def _name_unit(ax: Axes, unit: int, more: str) -> None:

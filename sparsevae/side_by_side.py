@@ -88,6 +88,12 @@ class SideBySidePosterior(Family):
             raise ValueError(f"these parts have {' + '.join(map(str, self.sizes))} units, asked for {n}.")
         return sum(self.widths)
 
+    def largest(self, n: int) -> Tensor | None:
+        parts: list[Family] = list(self.families)  # type: ignore[arg-type]
+        found = [part.largest(size) for part, size in zip(parts, self.sizes, strict=True)]
+        whole = [each for each in found if each is not None]
+        return torch.cat(whole) if len(whole) == len(found) else None
+
     def forward(self, raw: Tensor) -> Distribution:
         return self.copies(raw, 1)
 

@@ -69,8 +69,9 @@ def traverse(
     ----------
     x : one row, (D,) or (1, D), in any form that `transform` takes, or one text.
     units : those to change, (U,), or a mask, (J,); the item's active ones, largest first, when not given.
-    values : what to set them to, (V,); -2 to 2 in steps of a half when not given, two standard deviations of a prior or
-        slab N(0, 1). 0 is off where codes are sparse.
+    values : what to set them to, (V,). When not given, for real values -2 to 2 in steps of a half, two standard
+        deviations of a prior or slab N(0, 1); for bits 0 and 1; for counts 0 to the largest that these units can have.
+        0 is off where codes are sparse. Since the rest of the code stays, a full cap or a group may be overstepped.
 
     Examples
     --------
@@ -82,7 +83,8 @@ def traverse(
     (2, 3, 64)
     """
     code = _code("traverse", est, x)
-    which, at = _units(units, code), _values(values)
+    which = _units(units, code)
+    at = unit_values(est, which) if values is None else _values(values)
     decoded = _decode(est, set_units(code, which, at).reshape(-1, len(code)))
     images = np.array(decoded, dtype=object if isinstance(decoded, list) else None)  # a list of texts
     return Traversal(which, at, images.reshape(len(which), len(at), *images.shape[1:]))
@@ -114,9 +116,10 @@ def interpolate(est: SparseCoder, a: Any, b: Any, *, steps: int = 8, mode: str =
     - "mixed": both at once, the switches spread evenly over the walk. It ends exactly at b's code, and has `steps`
       frames, or more where there are more switches than that.
 
-    Dense codes only move: their "discrete" walk stays where it starts.
+    Dense codes only move: their "discrete" walk stays where it starts. Counts move in whole numbers.
     """
-    codes, labels = walk(_code("interpolate", est, a), _code("interpolate", est, b), steps, mode)
+    start, end = _code("interpolate", est, a), _code("interpolate", est, b)
+    codes, labels = walk(start, end, steps, mode, whole=est._largest() is not None)
     return Interpolation(codes, _decode(est, codes), labels)
 
 
@@ -181,11 +184,15 @@ MODES: dict[str, Callable[[Array, Array, int], tuple[Array, Array]]] = {
 }
 
 
-def walk(start: Array, end: Array, steps: int, mode: str) -> tuple[Array, tuple[str, ...]]:
-    """Codes on the way from one code (J,) to another, (F, J), and what was switched to reach each."""
+def walk(start: Array, end: Array, steps: int, mode: str, *, whole: bool = False) -> tuple[Array, tuple[str, ...]]:
+    """Codes on the way from one code (J,) to another, (F, J), and what was switched to reach each.
+
+    With `whole` all values stay whole numbers.
+    """
     check_number("steps", steps, "an integer above 1: a start and an end at least", lambda n: n > 1, whole=True)
     check_choice("mode", mode, MODES)
     codes, units = MODES[mode](start, end, int(steps))
+    codes = codes.round() if whole else codes
     labels = ["start"] + [""] * (len(codes) - 1)
     for k, unit in enumerate(units, 1):
         # There are at least as many steps as switches, so that no frame takes two.
@@ -235,9 +242,13 @@ def _units(units: Sequence[int] | None, code: Array) -> Array:
     return which
 
 
-def _values(values: Sequence[float] | None) -> Array:
-    if values is None:
-        return VALUES.copy()
+def unit_values(est: SparseCoder, units: Array) -> Array:
+    """What to set units to when nobody says, (V,): all that each can be, of whole numbers, else `VALUES`."""
+    largest = est._largest()
+    return VALUES.copy() if largest is None else np.arange(int(largest[units].min()) + 1, dtype=np.float32)
+
+
+def _values(values: Sequence[float]) -> Array:
     at = np.asarray(values)
     if at.ndim == 1 and len(at) and at.dtype.kind in "iuf":
         with np.errstate(over="ignore"):

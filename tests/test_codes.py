@@ -1,4 +1,4 @@
-"""Codes as users meet them: what a cap keeps of one."""
+"""Codes as users meet them: what a cap keeps of one, which are taken, and what values a unit can have."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import scipy.sparse as sp
 import torch
 
 import sparsevae as sv
+from sparsevae import plots
 from sparsevae.codes import capped
 from sparsevae.distributions import SpikeSlab
 from sparsevae.models import SUPERVISED
@@ -22,6 +23,7 @@ _rng = np.random.default_rng(0)
 X = (_rng.normal(size=(40, 3)) @ _rng.normal(size=(3, 16))).astype(np.float32)
 Y = (_rng.random((40, 6)) < 0.3).astype(int)
 
+_CON = {"threshold": 0.5, "variant": "con", "free_features": 4}
 GATED: dict[str, tuple[str, dict[str, Any]]] = {
     "VSC": ("VSC", {}),
     "VSC, never off": ("VSC", {"alpha": 1.0}),
@@ -35,7 +37,11 @@ GATED: dict[str, tuple[str, dict[str, Any]]] = {
     "DiscreteVAE, groups": ("DiscreteVAE", {"categories": 3}),
     "SDLGMClassifier": ("SDLGMClassifier", {"threshold": 0.5}),
     "SDLGMClassifier, counts": ("SDLGMClassifier", {"threshold": 0.5, "features": "counts", "cap": 6}),
-    "SDLGMClassifier, two parts": ("SDLGMClassifier", {"threshold": 0.5, "variant": "con", "free_features": 4}),
+    "SDLGMClassifier, two parts": ("SDLGMClassifier", _CON),
+    "SDLGMClassifier, two parts of counts": (
+        "SDLGMClassifier",
+        {**_CON, "features": "counts", "cap": 4, "free_cap": 3},
+    ),
     "SDLGMCounter": ("SDLGMCounter", {"cap": 6}),
     "SDLGMCounter, strips": ("SDLGMCounter", {"columns": 8, "image_shape": (2, 8)}),
 }
@@ -199,3 +205,51 @@ def test_codes_are_one_and_the_same_in_every_form() -> None:
     for same in (backwards, halves, sp.csr_array(Z), Z.toarray().tolist(), *forms, *arrays):
         assert np.array_equal(est.inverse_transform(same), expected)
     assert np.array_equal(Z.toarray(), backwards.toarray())  # and none of them was changed
+
+
+# -- values that a unit can have -------------------------------------------------------------------------------------
+
+WHOLE = {  # the largest value of every unit
+    "SDLGM, counts": [6.0] * 12,
+    "SDLGM, counts seen as bits": [1.0] * 12,
+    "SDLGM, distinct": [1.0] * 12,
+    "DiscreteVAE, bits": [1.0] * 12,
+    "DiscreteVAE, groups": [1.0] * 12,
+    "SDLGMClassifier, two parts": [1.0] * 10,
+    "SDLGMClassifier, two parts of counts": [4.0] * 6 + [3.0] * 4,
+}
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_a_unit_of_a_discrete_code_is_traversed_through_the_values_it_can_have(name: str) -> None:
+    est, largest = fitted(name), WHOLE[name]
+    for unit in (0, len(largest) - 1):
+        assert sv.traverse(est, X[0], [unit]).values.tolist() == list(range(int(largest[unit]) + 1))
+    assert sv.traverse(est, X[0], [0, len(largest) - 1]).values.tolist() == list(range(int(min(largest)) + 1))
+    assert sv.traverse(est, X[0], [0], [0.5]).values.tolist() == [0.5]  # whoever says so gets others
+    assert est.transform(X).toarray().max(0).tolist() <= largest
+    walk = sv.interpolate(est, X[0], X[1], steps=5)
+    assert np.array_equal(walk.codes, walk.codes.round())
+
+
+def test_pictures_show_values_that_can_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    counts = np.repeat(np.arange(21), 5).astype(np.float32)
+    assert plots.sweep(counts, 7, whole=True).tolist() == [0, 3, 6, 10, 13, 16, 19]
+    assert plots.sweep(np.ones(5, np.float32), 7, whole=True).tolist() == [0, 1]
+    est, decoded = fitted("SDLGM, counts"), []
+    view = plots.view(est, X)
+    decode = est.inverse_transform
+    monkeypatch.setattr(est, "inverse_transform", lambda Z: (decoded.append(Z), decode(Z))[1])
+    a, b = np.argsort(-(view.codes != 0).sum(1))[:2]
+    for figure in (plots.traversal(view, 3), plots.traversal_grid(view, a, 3), plots.interpolation_strip(view, a, b)):
+        assert figure.get_axes()
+    assert len(decoded) == 3 + 3 + 1
+    assert all(np.array_equal(Z, Z.round()) and Z.min() >= 0 for Z in decoded)
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_a_code_without_values_to_redraw_has_no_likes_but_other_codes_of_the_item(name: str) -> None:
+    est = fitted(name)
+    with pytest.raises(ValueError, match=r"are whole numbers.*inverse_transform\(draw_codes\(X, n\)\[:, 0\]\).*sample"):
+        est.sample_like(X[:1], 5)
+    assert est.inverse_transform(est.draw_codes(X[:1], 5)[:, 0]).shape == (5, 16)

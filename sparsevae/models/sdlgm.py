@@ -11,6 +11,7 @@ from torch.distributions import Distribution
 
 from sparsevae import packing
 from sparsevae.architectures import Sizes, chosen
+from sparsevae.estimator import Array
 from sparsevae.families import CappedPosterior, CountsPosterior, DiscretePosterior, Family
 from sparsevae.gradients import ESTIMATORS
 from sparsevae.models.discrete_vae import DiscreteCoder
@@ -196,6 +197,10 @@ class SDLGM(DiscreteCoder):
     def _code(self, q: Distribution, max_active: int | None) -> Tensor:
         z = super()._code(q, max_active)
         return z.clamp_max(1) if self.binary else z
+
+    def _largest(self) -> Array | None:
+        found = super()._largest()
+        return found.clip(max=1) if found is not None and self.binary else found
 
     @property
     def temperatures_(self) -> dict[str, float]:
