@@ -1,4 +1,4 @@
-"""SDLGM: discrete codes with a hard cap on active features (paper: sparse deep latent generative model)."""
+"""SDLGM: discrete codes with a hard cap on active features (Xu, Onoro Rubio, Serra and Niepert)."""
 
 from __future__ import annotations
 
@@ -58,7 +58,8 @@ class SDLGM(DiscreteCoder):
 
     References
     ----------
-    "Sparse deep latent generative model" (SDLGM), equations 8 to 17.
+    Xu, Onoro Rubio, Serra, Niepert, "Learning sparsity of representations with discrete latent variables" (sparse deep
+    latent generative model, SDLGM), equations 8 to 17.
 
     Examples
     --------

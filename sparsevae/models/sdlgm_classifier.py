@@ -1,4 +1,4 @@
-"""SDLGM with labels: sets of labels from discrete codes (paper: sparse deep latent generative model, section III-C)."""
+"""SDLGM with labels: sets of labels from discrete codes (Xu, Onoro Rubio, Serra and Niepert, section III-C)."""
 
 from __future__ import annotations
 
@@ -72,7 +72,8 @@ class SDLGMClassifier(Classifies, LabelUnitCoder):
 
     References
     ----------
-    "Sparse deep latent generative model" (SDLGM), section III-C and table II.
+    Xu, Onoro Rubio, Serra, Niepert, "Learning sparsity of representations with discrete latent variables" (SDLGM),
+    section III-C and table II.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""SDLGM that counts: how often each of K things is there (paper: sparse deep latent generative model, section IV-C)."""
+"""SDLGM that counts: how often each of K things is there (Xu, Onoro Rubio, Serra and Niepert, section IV-C)."""
 
 from __future__ import annotations
 
@@ -134,7 +134,8 @@ class SDLGMCounter(RegressorMixin, LabelUnitCoder):
 
     References
     ----------
-    "Sparse deep latent generative model" (SDLGM), section IV-C and table III.
+    Xu, Onoro Rubio, Serra, Niepert, "Learning sparsity of representations with discrete latent variables" (SDLGM),
+    section IV-C and table III.
 
     Examples
     --------
