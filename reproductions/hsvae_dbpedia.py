@@ -221,14 +221,31 @@ def markdown(rows: list[dict[str, Any]]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
+def point(row: dict[str, Any], when: str) -> tuple[float, float]:
+    """R and accuracy of a row, at the best or the last epoch, or published."""
+    if when == "published":
+        return row["published"]["R"], row["published"]["accuracy"]
+    return row[f"{when}_nll"][0], row[f"{when}_accuracy"][0]
+
+
 def at_equal(rows: list[dict[str, Any]], others: list[dict[str, Any]], when: str) -> dict[str, Any]:
     """Accuracy of each row, and that of the others at the row's R, on lines between them; None outside their range."""
     found = {}
     for row in rows if len(others) > 1 else ():
-        R, accuracies = ([r[f"{when}_{k}"][0] for r in others] for k in ("nll", "accuracy"))
-        other = float(metrics.at_equal(R, accuracies, row[f"{when}_nll"][0]))
-        found[row["name"]] = [row[f"{when}_accuracy"][0], None if math.isnan(other) else other]
+        R, accuracy = point(row, when)
+        other = float(metrics.at_equal(*zip(*(point(r, when) for r in others), strict=True), R))
+        found[row["name"]] = [accuracy, None if math.isnan(other) else other]
     return found
+
+
+def equal(rows: list[dict[str, Any]], units: int, when: str) -> dict[str, dict[str, Any]]:
+    """`at_equal` of HSVAE's rows of so many units among VAE's, and of VAE's among HSVAE's."""
+    own = [r for r in rows if r["units"] == units and (when != "published" or "published" in r)]
+    sparse, dense = ([r for r in own if r["name"].startswith(kind)] for kind in ("HSVAE", "VAE"))
+    return {
+        "accuracy of HSVAE, and of VAE at equal R": at_equal(sparse, dense, when),
+        "accuracy of VAE, and of HSVAE at equal R": at_equal(dense, sparse, when),
+    }
 
 
 def verdict(rows: list[dict[str, Any]], results: list[dict[str, Any]], when: str) -> dict[str, Any]:
@@ -245,8 +262,7 @@ def verdict(rows: list[dict[str, Any]], results: list[dict[str, Any]], when: str
     found: dict[str, Any] = {"correlation of accuracy with R, all runs": correlation(results)}
     for units in dict.fromkeys(r["units"] for r in rows if r["name"] != "SC"):
         own = {r["name"]: r for r in rows if r["units"] == units}
-        sparse, dense = ([r for n, r in own.items() if n.startswith(kind)] for kind in ("HSVAE", "VAE"))
-        hoyer = {r["name"]: r[f"{when}_average_draws"][0] for r in sparse}
+        hoyer = {n: r[f"{when}_average_draws"][0] for n, r in own.items() if n.startswith("HSVAE")}
         falls = list(hoyer) == ORDER and list(hoyer.values()) == sorted(hoyer.values(), reverse=True)
         silent = own["VAE C=0"][f"{when}_accuracy"][0] if "VAE C=0" in own else None
         related = correlation([r for r in results if r["units"] == units])
@@ -259,8 +275,7 @@ def verdict(rows: list[dict[str, Any]], results: list[dict[str, Any]], when: str
             "deviation of Av.Hoyer over epochs 5 to 15": {
                 n: r["hoyer_std_over_epochs"] for n, r in own.items() if n.startswith(("HSVAE", "MAT"))
             },
-            "accuracy of HSVAE, and of VAE at equal R": at_equal(sparse, dense, when),
-            "accuracy of VAE, and of HSVAE at equal R": at_equal(dense, sparse, when),
+            **equal(rows, units, when),
         }
     return found
 
@@ -327,6 +342,7 @@ def main() -> None:
     rows = table(results)
     report: dict[str, Any] = {"steps": args.steps, "test_rows_in_training": overlap(_texts(args.train)), "table": rows}
     report |= {f"verdict, {when}": verdict(rows, results, when) for when in ("best", "last")}
+    report["published, at equal R"] = {str(n): equal(rows, n, "published") for n in PUBLISHED}
     report["runs"] = results
     args.out.mkdir(parents=True, exist_ok=True)
     (args.out / "hsvae_dbpedia.json").write_text(json.dumps(report, indent=1) + "\n")

@@ -163,7 +163,10 @@ def _between(kl: Any) -> float:
 
 
 def verdict(lines: list[dict[str, Any]]) -> dict[str, Any]:
-    """The paper's claims, True or False; None where a run is missing."""
+    """The paper's claims, True or False, None where a run is missing; and what the codes say about classes at all.
+
+    Where a probe names no more classes than one name for all would, that patterns are uniform says little.
+    """
     own = {(line["data"], line["prior"]): line for line in lines}
     d, y = own.get(("dbpedia", "30,10")), own.get(("yelp", "30,10"))
     dense = [line for line in lines if line["prior"] == "10,30"]
@@ -176,6 +179,9 @@ def verdict(lines: list[dict[str, Any]]) -> dict[str, Any]:
             d["distance"] > y["distance"] and d["relative"] > y["relative"] if both else None
         ),
         "words differ more between DBpedia's classes": d["equal_word_kl"] > y["equal_word_kl"] if both else None,
+        "accuracy, and that of one class for all": {
+            f"{x['data']} ({x['prior']})": [x["accuracy"], x["majority"]] for x in lines
+        },
     }
 
 

@@ -83,19 +83,31 @@ PUBLISHED = {  # micro, macro, in percent
 # -- methods and their grids --------------------------------------------------------------------------------------
 
 
+def as_printed(name: str) -> dict[str, Any]:
+    """The paper's counts with its L0, read off relaxed draws at its temperature."""
+    counts = {"features": "counts", "cap": {"birds": 10, "emotions": 2, "cal500": 50}[name]}
+    return {**counts, "label_likelihood": "relaxed", "gradient": "paper", "tau": 3.0, "tau_z": 3.0}
+
+
 def laws(name: str) -> list[dict[str, Any]]:
     """Laws of the code that Dis tries: exact ones, and the relaxed reading with the paper's L0 and temperature."""
-    cap = {"birds": 10, "emotions": 2, "cal500": 50}[name]
-    counts = {"features": "counts", "cap": cap}
+    printed = as_printed(name)
+    counts = {k: printed[k] for k in ("features", "cap")}
     found = [{"features": "distinct"}, counts]
     if name != "cal500":
         found += [{**law, "label_likelihood": "set"} for law in ({"features": "distinct"}, {**counts, "cap": 10})]
-        found.append({**counts, "label_likelihood": "relaxed", "gradient": "paper", "tau": 3.0, "tau_z": 3.0})
+        found.append(printed)
     return found
 
 
 def grid(method: str, name: str, labels: int) -> list[dict[str, Any]]:
     """The configurations of a method on a data set of so many labels."""
+    variant, _, law = method.partition(", ")
+    if law:
+        counts = [c for c in grid(variant, name, labels) if c["features"] == "counts"]
+        if law == "counts":
+            return [c for c in counts if c.get("label_likelihood") != "relaxed"]
+        return [{**c, **as_printed(name)} for c in counts if "label_likelihood" not in c]
     if method == "chain":
         return [{"C": 10.0**k} for k in range(-3 if name == "cal500" else -4, 1)]
     if method in THRESHOLDS:
@@ -105,18 +117,21 @@ def grid(method: str, name: str, labels: int) -> list[dict[str, Any]]:
     nets = [{"hidden": h, "steps": s} for h, s in product([[64], [256]], steps)]
     if method == "mlp":
         return [{**net, "features": "distinct", "cap": labels, "kl_weight": 0.0} for net in nets]
-    distinct, counts, *more = laws(name)
+    distinct, exact, *more = laws(name)
     if method == "dis":
-        pairs = [*product([distinct], nets[:1] if large else nets), *product([counts, *more], nets)]
+        pairs = [*product([distinct], nets[:1] if large else nets), *product([exact, *more], nets)]
         return [{**law, **net, "kl_weight": 0.0} for law, net in pairs]
     weights = [{"x_weight": w, "kl_weight": w} for w in (0.01, 0.1)]
     draws = {"variant": method, "gradient": "straight-through-concrete"}
-    pairs = [*product([counts], nets[:2])] if large else [*product([distinct, counts], nets)]
+    pairs = [*product([exact], nets[:2])] if large else [*product([distinct, exact], nets)]
     return [{**law, **net, **weight, **draws} for (law, net), weight in product(pairs, weights)]
 
 
 CUTS = [*product(CANDIDATES, (True, False))]  # thresholds, and whether a row has at most a training row's most labels
-METHODS = ("logistic", "softmax", "sparsemax", "chain", "mlp", "dis", "gen", "con")
+VARIANTS = ("dis", "gen", "con")
+METHODS = ("logistic", "softmax", "sparsemax", "chain", "mlp", *VARIANTS)
+READINGS = ("counts", "as printed")  # the paper's law alone: with exact likelihoods, and as relaxed as it is printed
+PAPER = tuple(f"{variant}, {reading}" for reading in READINGS for variant in VARIANTS)
 
 
 def fitted(method: str, config: dict[str, Any], X: Array, Y: Array, seed: int, device: str) -> Callable[[Array], Array]:
@@ -195,7 +210,7 @@ def tuned(name: str, split: int | None, method: str, device: str) -> dict[str, A
     cuts: list[Any] = THRESHOLDS.get(method, CUTS)
     found: dict[str, Any] = {"rows": [len(X), len(X_test)], "labels": Y.shape[1], "configurations": len(configs)}
     found["validation"] = [{"config": c, **scores} for c, (scores, _) in zip(configs, tried, strict=True)]
-    runs = RUNS if method in ("mlp", "dis", "gen", "con") else 1
+    runs = RUNS if method in ("mlp", *VARIANTS, *PAPER) else 1
     kept: dict[int, list[Array]] = {}  # one configuration may win several metrics
     for metric in METRICS:
         i = int(np.argmax([scores[metric] for scores, _ in tried]))
@@ -237,7 +252,7 @@ def table(results: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
         for metric in METRICS:
             groups.setdefault((column, metric, r["method"]), []).append(r[metric])
     for (column, metric, method), found in groups.items():
-        published = PUBLISHED[column.split(",")[0]].get(method)
+        published = PUBLISHED[column.split(",")[0]].get(method.split(",")[0])
         line: dict[str, Any] = {"data": column, "metric": metric, "method": method}
         line |= {k: float(np.mean([f[k] for f in found])) for k in ("validation", "test")}
         spread = [f["test"] for f in found]
@@ -258,27 +273,43 @@ def best(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def verdict(lines: list[dict[str, Any]], results: list[dict[str, Any]]) -> dict[str, Any]:
-    """How far Dis, Gen and Con fall below the published numbers, at most; macro-F1 in the published definition."""
-    ours = [x for x in lines if x["method"] in ("dis", "gen", "con") and x["metric"] != "macro_mean"]
-    short = {f"{x['data']}, {x['metric']}, {x['method']}": x["published"] - x["test"] for x in ours}
-    most = max((v for k, v in short.items() if not k.startswith("cal500")), default=None)
+    """How far Dis, Gen and Con fall below the published numbers: by the best law of the grid, and by the paper's alone.
+
+    Macro-F1 in the published definition.
+    """
+
+    def short_by(methods: tuple[str, ...]) -> dict[str, float]:
+        own = [x for x in lines if x["method"] in methods and x["metric"] != "macro_mean"]
+        return {f"{x['data']}, {x['metric']}, {x['method']}": x["published"] - x["test"] for x in own}
+
+    def judged(short: dict[str, float]) -> dict[str, Any]:
+        most = max((v for k, v in short.items() if not k.startswith("cal500")), default=None)
+        return {"bar": BAR, "most": most, "met": None if most is None else most <= BAR}
+
+    found: dict[str, Any] = {"birds_and_emotions_short_by": judged(short_by(VARIANTS))}
+    for law in READINGS:
+        own = tuple(f"{variant}, {law}" for variant in VARIANTS)
+        found[f"birds_and_emotions_short_by, {law}"] = judged(short_by(own))
+    whole, random = ([r for r in results if (r["split"] is None) == fixed] for fixed in (True, False))
     return {
-        "birds_and_emotions_short_by": {"bar": BAR, "most": most, "met": None if most is None else most <= BAR},
-        "short_by": short,
-        "configurations": sum(r["configurations"] for r in results if r["split"] is None),
-        "configurations_random_splits": sum(r["configurations"] for r in results if r["split"] is not None),
+        **found,
+        "short_by": short_by((*VARIANTS, *PAPER)),
+        "configurations": sum(r["configurations"] for r in whole if r["method"] in METHODS),
+        "configurations_paper_law": sum(r["configurations"] for r in whole if r["method"] in PAPER),
+        "configurations_random_splits": sum(r["configurations"] for r in random),
     }
 
 
 def main() -> None:
     parser = jobs.options(__doc__)
     parser.add_argument("--only", default=None, help="one data set")
+    parser.add_argument("--methods", nargs="+", choices=(*METHODS, *PAPER), default=(*METHODS, *PAPER))
     args = parser.parse_args()
     todo = [
         {"name": name, "split": split, "method": method}
         for name, split in SPLITS
-        for method in METHODS
-        if args.only in (None, name)
+        for method in args.methods
+        if args.only in (None, name) and (method in METHODS or split is None)
     ]
     results = jobs.run(tuned, todo, args.state or args.out / "state", device=args.device)
     lines = list(table(results))
@@ -291,7 +322,7 @@ def main() -> None:
             low, high = x["interval_95"]
             known = "" if x["published"] is None else f"{x['published']:11.2f}"
             numbers = f"{x['validation']:8.2f}{x['test']:8.2f} ± {x['std']:4.2f}  [{low:.1f}, {high:.1f}]"
-            print(f"  {x['method']:10}{numbers}{known}")
+            print(f"  {x['method']:17}{numbers}{known}")
     print(json.dumps(report["verdict"], indent=1))
 
 
