@@ -10,11 +10,12 @@ variance of a unit near 1 (.997 in the mean over both tables). A unit is inactiv
 mean is at most .01. Without noise the scale of a code means nothing (the penalty shrinks all of it), so there the twin
 is judged by `relative_inactive`: at most .01 of the largest unit's variance.
 
-Counts depend on the warm-up of the KL and on the length of the run too: without a ramp units die at once, and on MNIST
-a ramp over .2 of the run was settled on seeds 0, 4 and 5. On tiles 60,000 steps left 9, 10, 7 inactive with a ramp over
-.2, 8, 10, 8 over .35 and 7, 8, 6 over .5. 120,000 steps spread less: 9, 9, 7 over .2, and 6 to 8 on eight seeds over
-.35, each near the published KL. A ramp between was chosen, and is counted on seeds that no choice has seen. Seeds
-differ in weights and noise; they share batches.
+Counts depend on the warm-up of the KL and on the length of the run too, so both were chosen by the counts of other
+seeds, in trials of which no file is kept: without a ramp units die at once, and on MNIST a ramp over .2 of the run was
+settled on seeds 0, 4 and 5. On tiles 60,000 steps left 9, 10, 7 inactive with a ramp over .2, 8, 10, 8 over .35 and 7,
+8, 6 over .5. 120,000 steps spread less: 9, 9, 7 over .2, and 6 to 8 on eight seeds over .35, each near its KL.
+A ramp between was chosen, and is counted on seeds that no choice has seen. Seeds differ in weights and noise; they
+share batches.
 """
 
 from __future__ import annotations
