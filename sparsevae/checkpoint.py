@@ -22,7 +22,7 @@ from sparsevae import storage
 from sparsevae.advice import advise
 from sparsevae.storage import decode, encode
 
-__all__ = ["RunFolder", "State"]
+__all__ = ["RunFolder", "State", "resumable"]
 
 
 _TOLD = 12  # differences to another run that an error tells
@@ -50,7 +50,7 @@ class RunFolder:
     @contextmanager
     def open(self, resume: bool) -> Iterator[tuple[State, State, list[dict[str, Any]]] | None]:
         """Hold the folder while a run lasts: the saved (state, roll-back state, history), or None where it begins."""
-        self.path.mkdir(parents=True, exist_ok=True)
+        os.makedirs(os.path.realpath(self.path), exist_ok=True)  # a link to a folder that is not there yet makes it
         with storage.held(self.path):
             yield self._found(resume)
 
@@ -103,19 +103,32 @@ class RunFolder:
         return rows
 
     def append(self, row: dict[str, Any]) -> None:
-        with self.history.open("ab") as file:
+        with resumable(self.path), storage.naming(self.history), self.history.open("ab") as file:
             file.write(_lines([row]))
 
     def save(self, state: State, good: State) -> None:
         """Write the checkpoint, after the history is safe; the roll-back state takes room only where it differs."""
-        with self.history.open("ab") as file:
+        with resumable(self.path), storage.naming(self.history), self.history.open("ab") as file:
             os.fsync(file.fileno())
         same = good.meta["step"] == state.meta["step"]
         tensors = {f"now.{k}": v for k, v in state.tensors.items()}
         if not same:
             tensors |= {f"good.{k}": v for k, v in good.tensors.items()}
         meta = {"signature": self.signature, "now": state.meta, "good": None if same else good.meta}
-        storage.save_state(self.checkpoint, tensors, meta)
+        with resumable(self.path):
+            storage.save_state(self.checkpoint, tensors, meta)
+
+
+@contextmanager
+def resumable(folder: Path) -> Iterator[None]:
+    """Let an OSError of writing say that the run can go on, where the folder has a checkpoint."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is None or not (folder / "checkpoint.safetensors").exists():
+            raise
+        advice = f"{folder} holds the run as of its last checkpoint: continue it with resume=True (--resume)"
+        raise OSError(error.errno, f"{error.strerror}; {advice}", error.filename) from error
 
 
 def _part(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:

@@ -74,7 +74,8 @@ def write_file(path: PathLike, data: bytes) -> None:
 
     After an error the old file is intact and no temporary file stays. (Only if the last step fails, the fsync
     of the folder, is the new file in place: complete, but a power cut may bring the old one back.) Missing
-    folders are made, links followed, a killed writer's temporary file removed: one writer per path at a time.
+    folders are made, links followed, a killed writer's temporary file removed: one writer per path at a time. The new
+    content has the permissions of the old; an OSError names the file.
     """
     target = Path(os.path.realpath(path))
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -110,9 +111,10 @@ def save_folder(path: PathLike, tensors: Mapping[str, Tensor], meta: Mapping[str
         if fcntl is not None and folder is not None:
             with contextlib.suppress(OSError):  # a file system without locks
                 fcntl.flock(folder, fcntl.LOCK_EX)
-        weights, keep = _weights_name(record), {_referenced(target)}
+        weights, old = _weights_name(record), _referenced(target)
+        keep = {old}
         try:
-            _replace(target / weights, blob, folder)
+            _replace(target / weights, blob, folder, like=target / (old or weights))
             keep |= {weights}  # from here on the model may be the old one or the new one
             _replace(target / "model.json", text, folder)
             keep = {weights}
@@ -405,11 +407,30 @@ def _descriptor(folder: Path) -> Iterator[int | None]:
             os.close(descriptor)
 
 
-def _replace(path: Path, data: bytes, folder: int | None) -> None:
+@contextlib.contextmanager
+def naming(path: PathLike) -> Iterator[None]:
+    """Let an OSError say which file it is about: those of writing do not, those of a temporary file name that."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is None:
+            raise
+        raise OSError(error.errno, error.strerror, str(path)) from error
+
+
+def _replace(path: Path, data: bytes, folder: int | None, *, like: Path | None = None) -> None:
+    """`path` gets new content, and the permissions of the file that it replaces (`like`)."""
+    with naming(path):
+        _move_in(path, data, folder, like or path)
+
+
+def _move_in(path: Path, data: bytes, folder: int | None, like: Path) -> None:
     _sweep(path.parent, re.compile(rf"\.{re.escape(path.name)}\.[0-9a-f]{{8}}\.tmp"))  # of a killed writer
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     try:
         with open(temporary, "xb") as file:
+            with contextlib.suppress(OSError):  # there is none, or the file system has no permissions
+                os.chmod(temporary, like.stat().st_mode & 0o777)
             file.write(data)
             file.flush()
             os.fsync(file.fileno())

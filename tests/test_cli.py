@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import decimal
+import errno
 import json
 import os
 import shlex
@@ -694,6 +695,45 @@ def test_a_mistake_is_one_line_and_exit_code_1(
     assert err.startswith("sparsevae: error: ")
     assert says in err
     assert set(tmp_path.rglob("*")) == before
+
+
+def test_out_may_be_a_link_to_a_folder_that_is_not_there_yet(run: Any, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to("runs/new")
+    (tmp_path / "circle").symlink_to("circle")
+    words = ["fit", "VSC", *SMALL, "--steps", 2, "-q", "--out"]
+    assert run(*words, tmp_path / "link").code == 0
+    assert sv.load(tmp_path / "runs" / "new").n_steps_ == 2
+    refused = run(*words, tmp_path / "circle")
+    assert (refused.code, "circle is a link that leads nowhere" in refused.err) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("n", "name", "begun"),
+    [(1, "history.jsonl", False), (5, "checkpoint.safetensors", True), (7, "model-", True)],
+)
+def test_a_full_disk_is_told_with_the_file_and_what_continues_the_run(
+    n: int, name: str, begun: bool, run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At the n-th of ten fsyncs: history, checkpoint and their folder, twice; weights, model.json, the folder each."""
+    fsync, calls = os.fsync, []
+
+    def full(descriptor: int) -> None:
+        calls.append(descriptor)
+        if len(calls) == n:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", full)
+    out = tmp_path / "m"
+    words = ["fit", "VSC", *SMALL, "--steps", 20, "--checkpoint-every", 10, "-q", "--out", out]
+    code, _, err = run(*words)
+    assert (code, err.count("\n")) == (1, 1)
+    assert err.startswith(f"sparsevae: error: {out / name}")
+    assert ": no space left on device" in err
+    assert (f"{out} holds the run as of its last checkpoint: continue it with resume=True (--resume)" in err) == begun
+    if begun:
+        assert run(*words, "--resume").code == 0
+        assert sv.load(out).n_steps_ == 20
 
 
 def test_debug_shows_the_traceback_and_bugs_always_do(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,7 @@ import json
 import math
 import os
 import pickle
+import re
 import struct
 import subprocess
 import sys
@@ -579,6 +580,28 @@ def test_write_file_replaces_and_removes_a_dead_writers_file(tmp_path: Path) -> 
     umask = os.umask(0)
     os.umask(umask)
     assert (tmp_path / "f").stat().st_mode & 0o777 == 0o666 & ~umask  # as any new file, not private
+
+
+@POSIX
+@SHAPES
+def test_new_content_has_the_permissions_of_the_old(tmp_path: Path, save: Any, load: Any) -> None:
+    save(tmp_path / "x", *version(1))
+    for path in (tmp_path / "x", *tmp_path.glob("x/*")):
+        if path.is_file():
+            path.chmod(0o640)
+    save(tmp_path / "x", *version(2))  # a folder's weights have another name now
+    assert version_of(load(tmp_path / "x")) == 2
+    assert {p.stat().st_mode & 0o777 for p in tmp_path.rglob("*") if p.is_file()} == {0o640}
+
+
+@SHAPES
+def test_an_error_of_the_disk_names_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, save: Any, load: Any
+) -> None:
+    FailAt(monkeypatch, 2, OSError(errno.ENOSPC, "No space left on device"))  # of fsync: it tells no name itself
+    with pytest.raises(OSError, match="No space left on device") as caught:
+        save(tmp_path / "x", *version(1))
+    assert re.fullmatch(r"x(/model-[0-9a-f]{12}\.safetensors)?", str(Path(caught.value.filename).relative_to(tmp_path)))
 
 
 def test_a_reader_beside_a_saver_sees_whole_versions(tmp_path: Path) -> None:

@@ -65,7 +65,7 @@ def _usage(error: Any) -> str:
 
 def _mistake(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror and error.filename:
-        return f"{error.filename}: {error.strerror.lower()}"
+        return f"{error.filename}: {error.strerror[:1].lower()}{error.strerror[1:]}"
     return " ".join(str(error).split()) or type(error).__name__
 
 

@@ -84,6 +84,7 @@ def _fit_command(cls: type[SparseCoder]) -> Any:
 def _fit(
     est: SparseCoder, out: Path, data: str, split: Part, options: list[str] | None, quiet: bool, as_json: bool
 ) -> None:
+    from sparsevae.checkpoint import resumable
     from sparsevae.storage import check_folder
 
     resume = est.get_params()["training__resume"]
@@ -112,7 +113,8 @@ def _fit(
         elif quiet:  # else the training loop has said it
             say(f"interrupted; saved in {out}: continue with the same command and --resume.")
         raise stopped(stop) from None
-    est.save(out)
+    with resumable(out):
+        est.save(out)
     final = est.history_[-1] if est.history_ else {}
     name, last = type(est).__name__, {k: v for k, v in final.items() if k not in ("step", "epoch")}
     if as_json:

@@ -32,7 +32,10 @@ def ending_of(path: Path, *known: str) -> str:
 
 def check_place(folder: Path) -> None:
     """Refuse a folder that can be neither made nor written to."""
-    there = next(p for p in (folder, *folder.absolute().parents) if p.exists())
+    real = Path(os.path.realpath(folder))
+    if real.is_symlink():
+        raise ValueError(f"--out: {real} is a link that leads nowhere; choose another place.")
+    there = next(p for p in (real, *real.parents) if p.exists())
     if not there.is_dir():
         raise ValueError(f"--out: {there} is no folder; choose another place.")
     if not os.access(there, os.W_OK):
@@ -42,7 +45,8 @@ def check_place(folder: Path) -> None:
 @contextmanager
 def nothing_left(path: Path) -> Iterator[None]:
     """Where this fails, folders that it made and left empty go."""
-    made = [p for p in (path, *path.parents) if not p.exists()]
+    real = Path(os.path.realpath(path))
+    made = [p for p in (real, *real.parents) if not p.exists()]
     try:
         yield
     except BaseException:
