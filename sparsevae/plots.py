@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from sklearn.utils.validation import check_is_fitted
 
-from sparsevae import traversals
+from sparsevae import drawing, traversals
 from sparsevae.estimator import SparseCoder
 from sparsevae.metrics import arrays
 from sparsevae.parameters import check_number
@@ -313,8 +313,6 @@ def activation_matrix(v: View) -> Figure:
 
     Units that no class uses are left out; the rest stand under the class that uses them most.
     """
-    from matplotlib.colors import LinearSegmentedColormap
-
     if v.labels is None:
         raise ValueError("an activation matrix needs classes: make the view with labels=y.")
     classes, share = traversals.class_shares(v.codes, v.labels, sparse=v.sparse)
@@ -323,6 +321,8 @@ def activation_matrix(v: View) -> Figure:
     figure = _figure(9.5, 0.9 + 0.2 * len(classes))
     if not len(order):
         return _nothing(figure)
+    from matplotlib.colors import LinearSegmentedColormap
+
     ax = figure.subplots()
     shades = LinearSegmentedColormap.from_list("share", ["#ffffff", POSITIVE])
     drawn = ax.imshow(100 * share[:, order], cmap=shades, vmin=0, vmax=100, aspect="auto", interpolation="nearest")
@@ -595,6 +595,7 @@ def _head(figure: SubFigure, width: float, text: str) -> None:
 
 
 def _figure(width: float, height: float) -> Figure:
+    drawing.prepare()
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 

@@ -8,7 +8,9 @@ import dataclasses
 import hashlib
 import html
 import io
+import os
 import re
+import subprocess
 import sys
 import warnings
 from pathlib import Path
@@ -184,6 +186,29 @@ def test_pyplot_is_not_needed(view: plots.View, vsc: Any, monkeypatch: pytest.Mo
     for picture in (plots.reconstructions, plots.codes, plots.usage):
         draw(picture(view))
     draw(plots.training_curves(vsc))
+
+
+@pytest.mark.parametrize("backend", ["nonsense", pytest.param("svg", marks=pytest.mark.slow)])
+def test_pictures_need_no_backend_that_works_and_leave_the_one_that_does(backend: str) -> None:
+    code = (
+        "import os, io; from sparsevae import drawing; drawing.prepare(); import matplotlib.figure; "
+        "matplotlib.figure.Figure().savefig(io.BytesIO(), format='png'); told = os.environ['MPLBACKEND']; "
+        "assert told == 'nonsense' or matplotlib.rcParams['backend'] == told; print(told)"
+    )
+    environment = os.environ | {"MPLBACKEND": backend, "PYTHONPATH": str(Path(__file__).parents[1])}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
+    assert done.stdout.strip() == backend, done.stderr
+
+
+@pytest.mark.slow
+def test_the_page_needs_no_backend_that_works(digits: Any, tmp_path: Path) -> None:
+    quiet(sv.VSC(4, hidden=(4,), training=sv.Training(steps=2, verbose=0)), digits.X).save(tmp_path / "model")
+    command = [sys.executable, "-m", "sparsevae"]
+    environment = os.environ | {"MPLBACKEND": "nonsense", "PYTHONPATH": str(Path(__file__).parents[1])}
+    for words in (["report", "model", "-d", "digits"], ["sample", "model", "-o", "s.png", "--image-shape", "8,8"]):
+        done = subprocess.run([*command, *words], capture_output=True, text=True, env=environment, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+    assert (tmp_path / "report.html").exists()
 
 
 # -- the pictures -----------------------------------------------------------------------------------------------

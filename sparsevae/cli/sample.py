@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from sparsevae import drawing
 from sparsevae.messages import show
 
 from .options import INT, Folder, Json, reader
@@ -56,6 +57,7 @@ def sample(
     elif ending == ".npy":
         write_whole(out, lambda file: np.save(file, rows))
     else:
+        drawing.prepare()
         from matplotlib.image import imsave
 
         sheet = _sheet(rows, _picture_shape(est, image_shape))
