@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Iterable, Mapping, MappingView, Sequence, Set
+from numbers import Number
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -27,7 +28,7 @@ from sparsevae.recurrent import Embedding
 from sparsevae.rows import Rows, Stats, canonical, place, stats
 from sparsevae.settings import Training
 from sparsevae.step import BLOCK
-from sparsevae.text import NAMED, is_table, text_columns
+from sparsevae.text import encode, is_table, some, text_columns
 from sparsevae.threads import threads
 
 if TYPE_CHECKING:
@@ -346,6 +347,8 @@ def _check_rows(X: Any) -> None:
         found = "is empty: 0 samples"
     elif shape is None and isinstance(X, (Mapping, Set, MappingView)):  # a DOK matrix is a dict that has rows
         found = f"is a {type(X).__name__}, which has no rows"
+    elif is_table(X) and not X.shape[1]:
+        found = f"is a {type(X).__name__} without columns, of shape {X.shape}"
     else:
         return
     raise ValueError(f"X {found}. Pass rows of numbers, (n, features), or a list of texts.")
@@ -362,20 +365,35 @@ def _numbers(est: Learner, X: Any, reset: bool) -> Any:
             raise ValueError(f"X must hold numbers, got values of type {found.dtype}; convert them.")
     except (ValueError, TypeError) as error:
         if words := text_columns(X):
-            raise ValueError(f"X must hold numbers, and there are texts in {', '.join(words)}; {NAMED}.") from error
+            raise ValueError(f"X must hold numbers; {encode(words)}.") from error
         if strange := _no_numbers(X):
-            raise ValueError(
-                f"X must hold numbers, and {', '.join(strange)} hold none; convert or drop them."
-            ) from error
+            raise ValueError(f"X must hold numbers, and {some(strange)} hold none; convert or drop them.") from error
+        if odd := _odd_item(X):
+            raise type(error)(f"X must hold numbers, and {odd} ({error}).") from error
         raise
     return found
+
+
+def _odd_item(X: Any) -> str:
+    """The first item of an array or list of objects that is no number, and what to do about it; nothing of others."""
+    if not isinstance(X, (list, tuple)) and getattr(getattr(X, "dtype", None), "kind", "") != "O":
+        return ""
+    for at, item in np.ndenumerate(np.array(X, dtype=object)):
+        where = ", ".join(f"{axis} {k}" for axis, k in zip(("row", "column"), at, strict=False))
+        found = f"{where} holds a value of type {type(item).__name__}"
+        if isinstance(item, Mapping):
+            return f"{found}: make columns of its entries, with sklearn.feature_extraction.DictVectorizer"
+        if len(at) == 2 and not isinstance(item, (str, bytes, Number, type(None))):
+            return f"{found}: every row needs one number for every column"
+    return ""
 
 
 def _named_numbers(est: Learner, X: Any, names: Sequence[str], reset: bool) -> Any:
     """The same for an array whose columns have names in the file it comes from: they count as a DataFrame's would."""
     known = None if reset else getattr(est, "feature_names_in_", None)
     if known is not None and list(known) != list(names):
-        strange, missing = ([f"{n!r}" for n in a if n not in b] for a, b in ((names, known), (known, names)))
+        ours, theirs = set(known), set(names)
+        strange, missing = ([repr(n) for n in a if n not in b] for a, b in ((names, ours), (known, theirs)))
         what = "; ".join(f"{what} {', '.join(n[:5])}" for what, n in (("new", strange), ("missing", missing)) if n)
         raise ValueError(
             f"the columns of X are not those of fit, in that order ({what or 'the order differs'}): "
@@ -397,6 +415,13 @@ def _as_array(X: Any, name: str) -> Any:
     No entry of a sparse matrix is out of range, and none is there twice: two of them may add up to infinity.
     """
     if isinstance(X, Tensor):
+        if X.is_meta:
+            raise ValueError(
+                f"{name} is a tensor of shape {tuple(X.shape)} on the meta device, which holds no values: pass one with "
+                "values, on the CPU or an accelerator, or an array."
+            )
+        if X.layout != torch.strided:
+            raise TypeError(f"{name} is a tensor of layout {X.layout}: pass {name}.to_dense(), or a matrix of scipy's.")
         X = X.detach().cpu()
         X = (X.float() if X.dtype == torch.bfloat16 else X).numpy()
     X = filled(X)
@@ -419,7 +444,7 @@ def _no_numbers(X: Any) -> list[str]:
     """The columns of a DataFrame that are not of numbers, with their types."""
     if not is_table(X):
         return []
-    kinds = [(name, X.dtypes.iloc[j]) for j, name in enumerate(X.columns)]
+    kinds = zip(X.columns, X.dtypes, strict=True)
     return [f"{name} ({kind})" for name, kind in kinds if getattr(kind, "kind", "O") not in "biuf"]
 
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from sparsevae.numeric import check_number
+from sparsevae.opening import DataFileError, parsing, read_all, read_csv, read_parquet
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
@@ -29,7 +30,6 @@ __all__ += ["text_columns"]
 PAD, EOS = 0, 1  # fills a row up after its end; ends a sentence, and is what a writer hears before its first word
 UNKNOWN = "_UNK"
 FILES = (".txt", ".csv", ".parquet")
-NAMED = "a model of texts is told their column with text=Text(column=...), or --text-column"
 LONGEST = 1000  # characters of one word; a longer run without white space is cut into words of this length
 
 
@@ -128,6 +128,31 @@ def text_columns(table: Any) -> list[str]:
     return [str(name) for j, name in enumerate(table.columns) if _holds_text(table.iloc[:, j])]
 
 
+def encode(names: Sequence[str]) -> str:
+    """What to do about columns of texts among numbers.
+
+    >>> encode(["sex", "city"])[:59]
+    'there are texts in sex, city: encode them, for instance wit'
+    """
+    advice = (
+        f"there are texts in {some(names)}: encode them, for instance with scikit-learn's OneHotEncoder or "
+        "OrdinalEncoder, or leave them out"
+    )
+    if len(names) > 1:
+        return advice
+    return f"{advice}; a model of those texts alone takes text=Text(column={names[0]!r}), or --text-column"
+
+
+def some(names: Sequence[str], most: int = 10) -> str:
+    """Names in a row, the first ones of many.
+
+    >>> some(["a", "b", "c"]), some(["a", "b", "c"], 2)
+    ('a, b, c', 'a, b and 1 more')
+    """
+    shown = ", ".join(map(str, names[:most]))
+    return shown if len(names) <= most else f"{shown} and {len(names) - most:,} more"
+
+
 def is_number(word: str) -> bool:
     """Whether a word, or the cell of a table, reads as a number."""
     try:
@@ -166,51 +191,45 @@ def _text_column(names: list[str], column: str | None, is_text: Callable[[int], 
 def _read_file(path: Path, column: str | None) -> Iterable[Any]:
     if path.suffix.lower() not in FILES:
         raise ValueError(f"{path}: expected a file that ends in {', '.join(FILES)}")
-    if not path.is_file():
-        raise FileNotFoundError(f"{path}: no such file (working directory: {Path.cwd()})")
     if path.suffix.lower() == ".txt":
         if column is not None:
             raise ValueError(f"{path} is plain text and has no columns; column={column!r} is for .csv and .parquet")
-        return _lines(path)
+        return read_lines(path)
     return _table_column(path, column)
 
 
-def _lines(path: Path) -> list[str]:
-    """Lines end at a line feed only: str.splitlines would also cut at U+2028 and other rare characters."""
+def read_lines(path: Path) -> list[str]:
+    """The lines of a text file in UTF-8, or of an .xz with one in it.
+
+    They end at a line feed only: str.splitlines would also cut at U+2028 and other rare characters.
+    """
     try:
-        text = path.read_bytes().decode("utf-8-sig")
+        text = read_all(path).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = error.object[: error.start].count(b"\n") + 1
-        raise ValueError(f"{path}, line {line}: not UTF-8; convert the file, or pass a list of str") from error
+        raise DataFileError(f"{path}, line {line}: not UTF-8; convert the file, or pass a list of str") from error
     lines = text.replace("\r\n", "\n").split("\n")
     return lines[:-1] if lines[-1] == "" else lines
 
 
 def _table_column(path: Path, column: str | None) -> list[Any]:
     import pyarrow as pa
-    import pyarrow.csv
-    import pyarrow.parquet
 
-    try:
-        if path.suffix.lower() == ".parquet":
-            table = pyarrow.parquet.read_table(path)
-        else:
-            table = pyarrow.csv.read_csv(
-                path,
-                # a line must fit into a block, and a text may be as long as the file
-                read_options=pyarrow.csv.ReadOptions(block_size=min(max(path.stat().st_size, 2**20), 2**31 - 1)),
-                parse_options=pyarrow.csv.ParseOptions(newlines_in_values=True),
-                # a column that was asked for is text, also where every text is a number
-                convert_options=pyarrow.csv.ConvertOptions(column_types={column: pa.string()} if column else {}),
-            )
-    except pa.ArrowInvalid as error:
-        raise ValueError(f"{path}: not a {path.suffix.lower()} file that can be read ({error})") from error
+    if path.suffix.lower() == ".parquet":
+        table = read_parquet(path)
+    else:
+        # a column that was asked for is text, also where every text is a number
+        kinds = {column: pa.string()} if column else {}
+        table, _ = read_csv(path, lambda first: True, newlines_in_values=True, column_types=kinds)
+    types = table.schema.types
 
     def is_text(place: int) -> bool:
-        kind = table.schema.field(place).type
+        kind = types[place]
         return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_dictionary(kind))
 
-    values: list[Any] = table.column(_text_column(table.column_names, column, is_text, str(path))).to_pylist()
+    chosen = table.column(_text_column(table.column_names, column, is_text, str(path)))
+    with parsing(path, "not a table whose texts are UTF-8"):
+        values: list[Any] = chosen.to_pylist()
     return values
 
 

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..opening import check_size, parsing, read_all
 from .dataset import Rows
 
 _QUOTED = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\""""
@@ -55,12 +56,9 @@ def read_arff(path: str | os.PathLike[str]) -> Arff:
     Arff(X=array([[96.5,  1. ]]), columns=('tempo', 'key'), values=(None, ('minor', 'major')))
     """
     path = Path(path)
-    if not path.is_file():
-        raise FileNotFoundError(f"{path}: no such file (working directory: {Path.cwd()})")
-    try:
-        lines = path.read_text(encoding="utf-8-sig").split("\n")
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path}: not a text file in UTF-8 ({error})") from error
+    raw = read_all(path)
+    with parsing(path, "not a text file in UTF-8"):
+        lines = raw.decode("utf-8-sig").split("\n")
     columns: dict[str, tuple[str, ...] | None] = {}
     read: list[Callable[[str], float]] = []
     rows: list[Any] = []  # lists of numbers, or dictionaries from index to number
@@ -92,7 +90,7 @@ def read_arff(path: str | os.PathLike[str]) -> Arff:
         raise ValueError(f"{path}: expected a line @data before the rows, and there is none in {len(lines)} lines")
     if not rows:
         raise ValueError(f"{path}: no row follows @data in line {begun}")
-    return Arff(_matrix(rows, list(columns.values())), tuple(columns), tuple(columns.values()))
+    return Arff(_matrix(path, len(raw), rows, list(columns.values())), tuple(columns), tuple(columns.values()))
 
 
 def _declaration(line: str) -> tuple[str, tuple[str, ...] | None]:
@@ -201,7 +199,7 @@ def _short(text: str) -> str:
     return repr(text if len(text) <= 60 else text[:57] + "...")
 
 
-def _matrix(rows: list[Any], values: list[tuple[str, ...] | None]) -> Rows:
+def _matrix(path: Path, size: int, rows: list[Any], values: list[tuple[str, ...] | None]) -> Rows:
     """Dense rows as an array, sparse ones as CSR, (n, d)."""
     if not isinstance(rows[0], dict):
         return np.array(rows, dtype=np.float64)
@@ -209,6 +207,7 @@ def _matrix(rows: list[Any], values: list[tuple[str, ...] | None]) -> Rows:
 
     # what a row need not name, where it is not zero
     silent = {index: first for index, v in enumerate(values) if v is not None and (first := _numbers(v)[0])}
+    check_size(path, 100 * len(silent) * len(rows), size)  # a short row may stand for as many numbers as it likes
     full = [silent | row for row in rows]
     X = csr_array(
         (

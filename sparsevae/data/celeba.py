@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import lzma
 import os
 import re
 import zipfile
@@ -18,6 +17,8 @@ import numpy as np
 
 from sparsevae.parameters import check_number
 
+from ..opening import DataFileError, check_size, opened, parsing, read_all, size_of
+from ..text import read_lines
 from .dataset import Dataset
 from .fetch import ByHand
 from .suggest import unknown
@@ -120,7 +121,7 @@ def _pictures(found: Path) -> Iterator[tuple[list[str], Callable[[str], bytes], 
     folder = found if found.is_dir() else found.parent
     members = _sorted(map(str, found.glob("**/*.jpg")), found) if found.is_dir() else []
     if members:
-        yield members, lambda member: Path(member).read_bytes(), folder
+        yield members, lambda member: read_all(member), folder
         return
     archives = sorted(found.glob("*.zip")) if found.is_dir() else [found]
     if len(archives) > 1:  # the official folder also offers other archives
@@ -128,15 +129,19 @@ def _pictures(found: Path) -> Iterator[tuple[list[str], Callable[[str], bytes], 
     if len(archives) != 1:
         held = ", ".join(archive.name for archive in archives) or "neither"
         raise CELEBA.missing(f"expected .jpg files or one .zip of them in {found}, got {held}")
-    try:
-        archive = zipfile.ZipFile(archives[0])
-    except zipfile.BadZipFile as error:
-        raise ValueError(f"{archives[0]}: expected a folder, or a zip of .jpg files ({error})") from error
-    with archive:
+    with opened(archives[0]) as file:
+        with parsing(archives[0], "expected a folder, or a zip of .jpg files"):
+            archive = zipfile.ZipFile(file)
         members = _sorted(archive.namelist(), archives[0])
         if not members:
             raise CELEBA.missing(f"no .jpg file in {archives[0]}")
-        yield members, archive.read, folder
+
+        def read(member: str) -> bytes:
+            check_size(archives[0], archive.getinfo(member).file_size, size_of(file))
+            with parsing(f"{archives[0]}, {member}", "not a whole file in a zip"):
+                return archive.read(member)
+
+        yield members, read, folder
 
 
 def _sorted(files: Iterable[str], found: Path) -> list[str]:
@@ -176,16 +181,13 @@ def _table(folder: Path, files: Sequence[str]) -> _Table | None:
         return None
     header: list[str] = []
     values: dict[str, np.ndarray] = {}
-    with lzma.open(found, "rt") if found.suffix == ".xz" else found.open() as lines:
-        for line in lines:
-            cells = re.split(r"[\s,]+", line.strip())
-            if cells[0].endswith(".jpg"):
-                try:
-                    values[cells[0]] = np.array(cells[1:], dtype=np.int8)
-                except ValueError as error:
-                    raise ValueError(f"{found}: expected whole numbers after {cells[0]} ({error})") from error
-            elif not values:
-                header = cells
+    for line in read_lines(found):
+        cells = re.split(r"[\s,]+", line.strip())
+        if cells[0].endswith(".jpg"):
+            with parsing(found, f"expected whole numbers after {cells[0][:40]}"):
+                values[cells[0]] = np.array(cells[1:], dtype=np.int8)
+        elif not values:
+            header = cells
     widths = {len(row) for row in values.values()}
     if len(widths) != 1 or not min(widths):
         raise ValueError(f"{found}: expected lines such as '000001.jpg 0 1 1', all of one length")
@@ -195,25 +197,23 @@ def _table(folder: Path, files: Sequence[str]) -> _Table | None:
 
 def _decode(members: Sequence[str], read: Callable[[str], bytes], size: int) -> np.ndarray:
     """Pictures to rows, (len(members), size * size * 3) uint8."""
-    from PIL import Image, UnidentifiedImageError
+    from PIL import Image
 
     out = np.empty((len(members), size, size, 3), dtype=np.uint8)
 
     def fill(start: int) -> None:
         for i, member in enumerate(members[start : start + BLOCK], start):
-            try:
-                with Image.open(io.BytesIO(read(member))) as picture:
-                    if picture.size not in SIZES:
-                        raise ValueError(
-                            f"{member}: expected an aligned picture of 178 x 218 pixels, or 89 x 109, "
-                            f"got {picture.size[0]} x {picture.size[1]}"
-                        )
-                    scale = picture.size[0] / SIZES[1][0]
-                    left, top, right, bottom = (scale * edge for edge in CROP)
-                    square = (left, top, right, bottom)
-                    out[i] = np.asarray(picture.convert("RGB").resize((size, size), Image.Resampling.BILINEAR, square))
-            except (UnidentifiedImageError, OSError, zipfile.BadZipFile) as error:
-                raise ValueError(f"{member}: not a whole JPEG picture ({error})") from error
+            content = io.BytesIO(read(member))
+            with parsing(member, "not a whole JPEG picture"), Image.open(content, formats=("JPEG",)) as picture:
+                if picture.size not in SIZES:
+                    raise DataFileError(
+                        f"{member}: expected an aligned picture of 178 x 218 pixels, or 89 x 109, "
+                        f"got {picture.size[0]} x {picture.size[1]}"
+                    )
+                scale = picture.size[0] / SIZES[1][0]
+                left, top, right, bottom = (scale * edge for edge in CROP)
+                square = (left, top, right, bottom)
+                out[i] = np.asarray(picture.convert("RGB").resize((size, size), Image.Resampling.BILINEAR, square))
 
     # PIL lets go of the interpreter while it decodes, so threads help
     with ThreadPoolExecutor() as pool:

@@ -8,14 +8,13 @@ V. Prokhorov, Y. Li, E. Shareghi, N. Collier, "Hierarchical sparse variational a
 
 from __future__ import annotations
 
-import lzma
 import os
 import re
 from pathlib import Path
 
 import numpy as np
 
-from ..text import UNKNOWN, Vocabulary, read_texts
+from ..text import UNKNOWN, Vocabulary, read_lines
 from .dataset import Dataset
 from .fetch import ByHand
 from .suggest import unknown
@@ -176,36 +175,28 @@ def _lines(path: Path) -> tuple[np.ndarray, np.ndarray | None]:
 
 def _read(path: Path) -> list[str]:
     """Lines of a .txt or .txt.xz."""
-    if not path.is_file():
+    if not os.path.exists(path):
         raise DBPEDIA.missing(f"{path} is not there")
-    if path.suffix != ".xz":
-        return read_texts(path)
-    return [line.rstrip("\n") for line in _unpacked(path)]
+    return read_lines(path)
 
 
 def _tsv(path: Path, fields: int) -> list[list[str]]:
     """Lines of a .tsv.xz, each with its fields."""
-    if not path.is_file():
+    if not os.path.exists(path):
         raise DBPEDIA.missing(f"{path} is not there")
-    rows = [line.rstrip("\n").split("\t") for line in _unpacked(path)]
+    rows = [line.split("\t") for line in read_lines(path)]
     for number, row in enumerate(rows, start=1):
         if len(row) != fields:
             raise ValueError(f"{path}, line {number}: expected {fields} fields between tabs, got {len(row)}")
     return rows
 
 
-def _unpacked(path: Path) -> list[str]:
-    try:
-        with lzma.open(path, "rt", encoding="utf-8", newline="\n") as file:
-            return file.readlines()
-    except (lzma.LZMAError, EOFError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path}: not a whole .xz file of UTF-8 text ({error})") from error
-
-
 def _classes(values: list[str], path: Path) -> np.ndarray:
+    known = set(map(str, range(len(CLASSES))))
     for number, value in enumerate(values, start=1):
-        if not (value.strip().isdecimal() and int(value) < len(CLASSES)):
-            raise ValueError(f"{path}, line {number}: expected a class from 0 to {len(CLASSES) - 1}, got {value!r}")
+        if value.strip() not in known:
+            got = repr(value[:40])
+            raise ValueError(f"{path}, line {number}: expected a class from 0 to {len(CLASSES) - 1}, got {got}")
     return np.array([int(value) for value in values], dtype=np.int64)
 
 

@@ -1,5 +1,7 @@
 """Handwritten digits of 8 x 8 pixels, embedded in scikit-learn: the data set that needs no network."""
 
+import random
+
 import numpy as np
 
 from sparsevae.numeric import check_number, check_seed
@@ -28,8 +30,10 @@ def make(*, test_fraction: float = 0.2, seed: int = 0) -> Dataset:
     """
     check_number("test_fraction", test_fraction, "a number in [0, 1)", lambda share: 0 <= share < 1)
     check_seed("seed", seed, least=0)
-    from sklearn.datasets import load_digits
+    state = random.getstate()
+    from sklearn.datasets import load_digits  # imports rich, which draws a number
 
+    random.setstate(state)
     levels, labels = load_digits(return_X_y=True)
     pixels = np.rint(levels * (255 / 16)).astype(np.uint8)
     rng = np.random.default_rng(seed)

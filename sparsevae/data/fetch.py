@@ -110,7 +110,7 @@ class ByHand:
         """
         if path is not None:
             chosen = Path(path).expanduser()
-            if not chosen.exists():
+            if not os.path.exists(chosen):
                 raise self.missing(f"{chosen} does not exist")
             return chosen
         found = self._found()

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import csv
+import math
 import os
 import shlex
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from ..advice import advise
-from ..text import NAMED, is_number
+from ..opening import DataFileError, check_size, opened, parsing, read_csv, read_parquet, size_of
+from ..text import encode, is_number, some
 from .dataset import Rows
 from .suggest import unknown
 
@@ -46,9 +48,13 @@ def read_array(path: str | os.PathLike[str], *, key: str | None = None) -> Table
     .parquet
     ========  =====================================================================================
 
-    CSV and Parquet give their numeric columns (truth values count as 0 and 1, missing entries as NaN). Other
-    columns, and the unnamed index column that pandas likes to write, are left out with a warning.
-    Images of shape (n, height, width) become rows of height * width. Nothing is ever unpickled.
+    Columns of CSV and Parquet must be numbers (truth values count as 0 and 1, missing entries as NaN): texts, dates and
+    lists are refused by name. The unnamed index column that pandas likes to write, and columns without any value, are
+    left out with a warning. Images of shape (n, height, width) become rows of height * width. Pickles are never opened.
+
+    Only regular files are read, and no more than memory holds: an .npz that unpacks to over 256 MB and over 200 times
+    its size is refused (unpack it yourself), a .csv or .parquet may have 100,000 columns. Whatever is wrong with a file
+    is a ValueError that names it; one that is not there a FileNotFoundError.
 
     Returns
     -------
@@ -67,8 +73,6 @@ def read_array(path: str | os.PathLike[str], *, key: str | None = None) -> Table
     if path.suffix.lower() not in READERS:
         problem = unknown("file ending", path.suffix, READERS)
         raise ValueError(f"{path}: {problem}; a .txt, one text a line, is for models of texts")
-    if not path.is_file():
-        raise FileNotFoundError(f"{path}: no such file (working directory: {Path.cwd()})")
     if not isinstance(key, str | None):
         raise TypeError(f"{path}: key must be the name of an array, got {key!r}")
     if key is not None and path.suffix.lower() != ".npz":
@@ -85,118 +89,139 @@ def read_array(path: str | os.PathLike[str], *, key: str | None = None) -> Table
 
 
 def _npy(path: Path, key: str | None) -> tuple[np.ndarray, None]:
-    try:
-        return np.load(path, mmap_mode="r", allow_pickle=False), None
-    except (ValueError, EOFError, OSError) as error:
-        raise ValueError(f"{path}: not a plain, whole .npy file ({error}){_SAFE}") from error
+    with opened(path), parsing(path, "not a plain, whole .npy file", _SAFE):
+        return np.lib.format.open_memmap(path, mode="r"), None
 
 
 def _npz(path: Path, key: str | None) -> tuple[Rows, None]:
-    try:
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
-            if not isinstance(archive, np.lib.npyio.NpzFile):  # a .npy under a false name
-                raise ValueError("it is not a zip archive")
-            names = archive.files
-            if not names:
-                raise ValueError("it holds no array")
-            if key is None and {"format", "shape", "data"} <= set(names):
-                return _sparse(path), None
-            if key in names or (key is None and len(names) == 1):
-                return archive[names[0] if key is None else key], None
-    except (ValueError, EOFError, OSError, KeyError, zipfile.BadZipFile) as error:
-        raise ValueError(f"{path}: cannot be read as .npz: {error}{_SAFE}") from error
+    with Npz.open(path) as archive:
+        names = list(archive.members)
+        if not names:
+            raise DataFileError(f"{path}: cannot be read as .npz: it holds no array{_SAFE}")
+        if key is None and {"format", "shape", "data"} <= set(names):
+            return _sparse(archive), None
+        if key in names or (key is None and len(names) == 1):
+            return archive.read(names[0] if key is None else key), None
     if key is not None:
         raise ValueError(f"{path}: {unknown('key', key, names)}")
     ways = f"key={names[0]!r}, on the command line with --data-option {shlex.quote(f'key={names[0]}')}"
-    raise ValueError(f"{path} holds {len(names)} arrays ({', '.join(names)}): name one, in Python with {ways}")
+    raise ValueError(f"{path} holds {len(names)} arrays ({some(names)}): name one, in Python with {ways}")
 
 
-def _sparse(path: Path) -> csr_array:
+class Npz:
+    """An open .npz file, of which an array is read when its header promises as much as the archive holds."""
+
+    def __init__(self, path: Path, archive: zipfile.ZipFile, size: int, fault: str) -> None:
+        self.path, self.archive, self.size, self.fault = path, archive, size, fault
+        self.members = {member.filename.removesuffix(".npy"): member for member in archive.infolist()}
+
+    @classmethod
+    @contextmanager
+    def open(cls, path: Path, fault: str = "cannot be read as .npz") -> Iterator[Npz]:
+        """The archive at `path`, closed in the end; an error begins with `fault`."""
+        with opened(path) as file:
+            with parsing(path, fault, _SAFE):
+                archive = zipfile.ZipFile(file)
+            yield cls(path, archive, size_of(file), fault)
+
+    def check(self, *names: str) -> None:
+        """Refuse arrays that would not fit into memory, or are not as large as their own headers say."""
+        check_size(self.path, sum(self.members[name].file_size for name in names), self.size, _AS_NPY)
+        for name in names:
+            with self._opened(name) as content:
+                old = np.lib.format.read_magic(content) == (1, 0)
+                header = np.lib.format.read_array_header_1_0 if old else np.lib.format.read_array_header_2_0
+                shape, _, dtype = header(content)
+                want, have = math.prod(shape) * dtype.itemsize, self.members[name].file_size - content.tell()
+                if want != have and not dtype.hasobject:
+                    raise ValueError(f"shape {shape} of {dtype} needs {want:,} bytes of values, there are {have:,}")
+
+    def read(self, name: str) -> np.ndarray:
+        """One array."""
+        self.check(name)
+        with self._opened(name) as content:
+            return np.lib.format.read_array(content, allow_pickle=False)
+
+    @contextmanager
+    def _opened(self, name: str) -> Iterator[Any]:
+        with parsing(f"{self.path}, {name}", self.fault, _SAFE), self.archive.open(self.members[name]) as content:
+            yield content
+
+
+def _sparse(archive: Npz) -> csr_array:
+    """A matrix of scipy's, of any format, as CSR."""
     from scipy import sparse
 
-    X = sparse.csr_array(sparse.load_npz(path))
-    X.check_format(full_check=True)  # an index beyond the edge would be read from foreign memory later
-    return X
+    archive.check(*archive.members)
+    with parsing(archive.path, "not a whole sparse matrix", _SAFE):
+        X = sparse.load_npz(archive.path)
+        if hasattr(X, "check_format"):  # before it is converted: an index beyond the edge would write to foreign memory
+            X.check_format(full_check=True)
+    check_size(archive.path, 8 * X.shape[0], archive.size)  # a row without entries takes memory, but no place in COO
+    with parsing(archive.path, "not a whole sparse matrix", _SAFE):
+        found = sparse.csr_array(X)
+        found.check_format(full_check=True)
+    return found
 
 
 def _csv(path: Path, key: str | None) -> tuple[np.ndarray, tuple[str, ...] | None]:
-    from pyarrow import csv as arrow
-
-    named = _has_header(path)
-    # one block: Arrow settles a column's type on its first block and fails where a later one differs
-    block = min(max(path.stat().st_size, 1), 2**31 - 1)
-    try:
-        table = arrow.read_csv(
-            path, arrow.ReadOptions(autogenerate_column_names=not named, block_size=block, use_threads=True)
-        )
-    except ValueError as error:  # pyarrow.ArrowInvalid
-        raise ValueError(f"{path}: not a comma-separated table: {error}") from error
+    table, named = read_csv(path, _has_header)
     X, columns = _numeric(path, table)
     return X, columns if named else None
 
 
-def _has_header(path: Path) -> bool:
-    with path.open(encoding="utf-8-sig", newline="") as file:
-        try:
-            first = next(csv.reader(file))
-        except StopIteration:
-            raise ValueError(f"{path}: the file is empty") from None
-        except (UnicodeDecodeError, csv.Error) as error:
-            raise ValueError(f"{path}: not a text file in UTF-8 ({error})") from error
+def _has_header(first: list[str]) -> bool:
     filled = [cell.strip() for cell in first if cell.strip()]
     counts = len(filled) >= 3 and filled == [str(i) for i in range(len(filled))]
     return counts or not all(map(is_number, filled))
 
 
 def _parquet(path: Path, key: str | None) -> tuple[np.ndarray, tuple[str, ...]]:
-    from pyarrow import parquet
-
-    try:
-        # ParquetFile, not read_table: the latter would take folder names such as "year=1" for columns
-        table = parquet.ParquetFile(path).read()
-    except (ValueError, OSError) as error:
-        raise ValueError(f"{path}: not a whole Parquet file ({error})") from error
-    return _numeric(path, table)
+    return _numeric(path, read_parquet(path))
 
 
 def _numeric(path: Path, table: Any) -> tuple[np.ndarray, tuple[str, ...]]:
-    """The numeric columns of an Arrow table, side by side."""
+    """The columns of an Arrow table side by side; all must be numbers, but for row labels and what has no value."""
     import pyarrow as pa
 
+    names, kinds = table.column_names, table.schema.types  # once: Arrow makes all of them anew whenever it is asked
     if not table.num_rows:
-        raise ValueError(f"{path}: there are no rows, only the names of columns: {', '.join(table.column_names)}")
+        raise ValueError(f"{path}: there are no rows, only the names of columns: {', '.join(names)}")
+    is_text = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view, pa.types.is_dictionary)
     columns: dict[int, np.ndarray] = {}
-    for index, (name, column) in enumerate(zip(table.column_names, table.columns, strict=True)):
-        kind = column.type
+    texts, strange, empty, labels = [], [], [], False
+    for index, (name, kind, column) in enumerate(zip(names, kinds, table.columns, strict=True)):
         if name in ROW_LABELS:
-            continue
-        if pa.types.is_boolean(kind):
-            column = column.cast(pa.uint8())
-        elif pa.types.is_decimal(kind):
-            column = column.cast(pa.float64())
-        elif not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
-            continue
-        columns[index] = column.to_numpy()  # a missing integer makes its column floating point, with NaN
-    others = [
-        (name, kind)
-        for index, (name, kind) in enumerate(zip(table.column_names, table.schema.types, strict=True))
-        if index not in columns
-    ]
-    strange = [f"{name} ({kind})" for name, kind in others if name not in ROW_LABELS]
-    texts = any(pa.types.is_string(kind) or pa.types.is_large_string(kind) for _, kind in others)
-    advice = f"; {NAMED}" if texts else ""
-    if not columns:
-        raise ValueError(f"{path}: no numeric column; there are: {', '.join(strange) or 'row labels alone'}{advice}.")
-    if strange:
-        advise(f"{path}: left out, not numbers: {', '.join(strange)}{advice}")
-    if len(strange) < len(others):
+            labels = True
+        elif pa.types.is_boolean(kind) or pa.types.is_decimal(kind):
+            to = pa.uint8() if pa.types.is_boolean(kind) else pa.float64()
+            with parsing(path, "not a table of numbers"):
+                columns[index] = column.cast(to).to_numpy()
+        elif pa.types.is_integer(kind) or pa.types.is_floating(kind):
+            columns[index] = column.to_numpy()  # a missing integer makes its column floating point, with NaN
+        elif pa.types.is_null(kind):
+            empty.append(name)
+        elif any(holds(kind) for holds in is_text):
+            texts.append(name)
+        else:
+            strange.append(f"{name} ({kind})")
+    if texts or strange or not columns:
+        expected = f"{path}: {'expected columns of numbers' if columns else 'no numeric column'}; "
+        if texts:
+            raise ValueError(expected + encode(texts))
+        what = f"convert or leave out {some(strange)}" if strange else some(empty) or "there are row labels alone"
+        raise ValueError(expected + what)
+    if empty:
+        advise(f"{path}: left out, no value in any row: {some(empty)}")
+    if labels:
         advise(f"{path}: left out, row labels: the column without a name, as pandas writes its index")
     X = np.empty((table.num_rows, len(columns)), dtype=np.result_type(*columns.values()))
     for place, column in enumerate(columns.values()):
         X[:, place] = column
-    return X, tuple(table.column_names[index] for index in columns)
+    return X, tuple(names[index] for index in columns)
 
 
+_AS_NPY = "; save the array with numpy.save"
 _SAFE = "; save plain numbers with numpy.save, numpy.savez or scipy.sparse.save_npz: pickles are never opened"
 READERS: dict[str, Callable[[Path, str | None], tuple[Rows, tuple[str, ...] | None]]] = {
     ".npy": _npy,

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import os
-import zipfile
 from pathlib import Path
 
 import numpy as np
 
+from ..opening import DataFileError, parsing, read_all
 from .dataset import Dataset
 from .fetch import ByHand
+from .files import Npz
 
 ABOUT = (
     "10,299 windows of 2.56 seconds from a telephone's accelerometer and gyroscope, 30 people in 6 activities, test "
@@ -90,19 +92,23 @@ def _split(X: np.ndarray, activity: np.ndarray, subject: np.ndarray, source: Pat
     if not len(X) == len(activity) == len(subject):
         raise ValueError(f"{source}: {len(X)} rows, {len(activity)} activities and {len(subject)} subjects")
     if not np.isin(activity, np.arange(1, len(ACTIVITIES) + 1)).all():
-        raise ValueError(f"{source}: expected activities from 1 to 6, got {np.unique(activity).tolist()}")
+        raise ValueError(f"{source}: expected activities from 1 to 6, got {np.unique(activity)[:40].tolist()}")
+    if not np.isin(subject, np.arange(1, 31)).all():
+        raise ValueError(f"{source}: expected subjects from 1 to 30, got {np.unique(subject)[:40].tolist()}")
     return X.astype(np.float32, copy=False), (activity - 1).astype(np.uint8), subject.astype(np.uint8)
 
 
 def _packed(file: Path) -> list[tuple[np.ndarray, ...]]:
     keys = [f"{what}_{split}" for split in ("train", "test") for what in ("x", "y", "subject")]
-    try:
-        with np.load(file, allow_pickle=False) as held:
-            arrays = {key: held[key] for key in (*keys, "channels")}
-    except (KeyError, ValueError, EOFError, OSError, zipfile.BadZipFile) as error:
-        raise ValueError(f"{file}: expected a .npz with {', '.join(keys)} and channels ({error})") from error
-    if tuple(arrays["channels"]) != CHANNELS:
-        raise ValueError(f"{file}: expected channels {', '.join(CHANNELS)}; got {', '.join(arrays['channels'])}")
+    with Npz.open(file, fault := f"expected a .npz with {', '.join(keys)} and channels") as archive:
+        if missing := [key for key in (*keys, "channels") if key not in archive.members]:
+            raise DataFileError(f"{file}: {fault}; there is no {', '.join(missing)}")
+        archive.check(*keys)
+        arrays = {key: archive.read(key) for key in (*keys, "channels")}
+    if (channels := arrays["channels"].tolist()) != list(CHANNELS):
+        raise ValueError(f"{file}: expected channels {', '.join(CHANNELS)}; got {str(channels)[:200]}")
+    if wrong := [key for key in keys if arrays[key].dtype.kind not in "biuf"]:
+        raise ValueError(f"{file}: expected numbers, and {', '.join(wrong)} hold none")
     splits = []
     for x, y, subject in (keys[:3], keys[3:]):
         X = arrays[x]
@@ -126,10 +132,9 @@ def _text(original: Path, split: str, files: list[str], width: int) -> tuple[np.
 def _numbers(file: Path, dtype: type[np.generic]) -> np.ndarray:
     if not file.is_file():
         raise HAR.missing(f"{file} is not there")
-    try:
-        return np.loadtxt(file, dtype=dtype, ndmin=2)
-    except ValueError as error:
-        raise ValueError(f"{file}: expected lines of numbers, all of one length ({error})") from error
+    text = io.BytesIO(read_all(file))
+    with parsing(file, "expected lines of numbers, all of one length"):
+        return np.loadtxt(text, dtype=dtype, ndmin=2)
 
 
 def _feature_names(original: Path) -> tuple[str, ...] | None:
@@ -137,4 +142,6 @@ def _feature_names(original: Path) -> tuple[str, ...] | None:
     file = original / "features.txt"
     if not file.is_file():
         return None
-    return tuple(line.split(maxsplit=1)[1].strip() for line in file.read_text().splitlines() if line.strip())
+    with parsing(file, "expected lines of a number and a name"):
+        lines = read_all(file).decode().splitlines()
+        return tuple(line.split(maxsplit=1)[1].strip() for line in lines if line.strip())

@@ -11,10 +11,12 @@ from __future__ import annotations
 import os
 from difflib import get_close_matches
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from sparsevae.numeric import check_seed
+from sparsevae.opening import DataFileError, parsing, read_all
 
 from .arff import Arff, read_arff
 from .dataset import Dataset, Rows
@@ -228,14 +230,13 @@ def read_labels(path: str | os.PathLike[str]) -> tuple[str, ...]:
     from xml.parsers import expat
 
     path = Path(path)
-    if not path.is_file():
-        raise FileNotFoundError(f"{path}: no such file (working directory: {Path.cwd()})")
+    raw = read_all(path)
     names: dict[str, int] = {}  # name -> line
     depth = 0
     parser = expat.ParserCreate()
 
-    def fault(text: str) -> ValueError:
-        return ValueError(f"{path}, line {parser.CurrentLineNumber}: {text}")
+    def fault(text: str) -> DataFileError:
+        return DataFileError(f"{path}, line {parser.CurrentLineNumber}: {text}")
 
     def start(tag: str, attributes: dict[str, str]) -> None:
         nonlocal depth
@@ -256,11 +257,15 @@ def read_labels(path: str | os.PathLike[str]) -> tuple[str, ...]:
         nonlocal depth
         depth -= 1
 
-    parser.StartElementHandler, parser.EndElementHandler = start, end
-    try:
-        parser.Parse(path.read_bytes(), True)
-    except expat.ExpatError as error:
-        raise fault(f"not XML ({error})") from error
+    def entity(name: str, *rest: Any) -> None:
+        raise fault(f"the entity {name!r} is declared; write out what it stands for")  # a few could stand for gigabytes
+
+    parser.StartElementHandler, parser.EndElementHandler, parser.EntityDeclHandler = start, end, entity
+    with parsing(path, "not XML"):
+        try:
+            parser.Parse(raw, True)
+        except expat.ExpatError as error:
+            raise fault(f"not XML ({error})") from error
     if not names:
         raise ValueError(f"{path}: no label in it")
     return tuple(names)

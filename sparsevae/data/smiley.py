@@ -5,14 +5,17 @@ An attribute is on or off as a whole; an attribute that is on is drawn with its 
 So a row's sources are S * V: exact zeros for whatever is absent.
 """
 
+import math
 import os
 from collections.abc import Mapping
-from typing import TypeAlias
+from pathlib import Path
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from sparsevae.numeric import check_seed
+from sparsevae.opening import check_size, opened, parsing, size_of
 from sparsevae.parameters import check_number
 
 from .dataset import Dataset, check_rows
@@ -69,6 +72,7 @@ AUTHORS = ByHand(
     "licence is stated there, so it is not fetched for you). data.load('smiley') draws such images without it.",
 )
 BOW = (0.22, 0.7625, 0.27, 0.77)  # tip, slope, knot, wing; see draw
+_ARRAYS = ("X", "S", "V")  # of that file
 BLOCK = 2048  # images drawn at a time
 
 
@@ -162,19 +166,17 @@ def make_authors(*, path: str | os.PathLike[str] | None = None) -> Dataset:
     """
     found = AUTHORS.find(path)
     file = found / FILE if found.is_dir() else found
-    if not file.is_file():
+    if not os.path.exists(file):
         raise AUTHORS.missing(f"no {FILE} in {found}")
-    from scipy.io import loadmat
-    from scipy.io.matlab import MatReadError
-
-    try:
-        held = loadmat(file, variable_names=("X", "S", "V"))
-    except (MatReadError, ValueError, NotImplementedError, OSError) as error:
-        raise ValueError(f"{file}: not a whole MATLAB file ({error})") from error
-    shapes = {key: held[key].shape if key in held else None for key in ("X", "S", "V")}
+    with opened(file) as content:
+        held = _matlab(file, content)
+    shapes = {key: held[key].shape if key in held else None for key in _ARRAYS}
     n = shapes["X"][0] if shapes["X"] else 0
     if shapes != {"X": (n, 1024), "S": (n, len(SOURCES)), "V": (n, len(SOURCES))}:
         raise ValueError(f"{file}: expected X (n, 1024), S and V (n, {len(SOURCES)}); got {shapes}")
+    for key, values in held.items():
+        if values.dtype.kind not in "biuf" or (key != "V" and not ((values == 0) | (values == 1)).all()):
+            raise ValueError(f"{file}: expected {key} of {'numbers' if key == 'V' else 'zeros and ones'}")
     X = held["X"].reshape(n, 32, 32).transpose(0, 2, 1).reshape(n, 1024)
     return Dataset(
         "smiley-authors",
@@ -183,6 +185,19 @@ def make_authors(*, path: str | os.PathLike[str] | None = None) -> Dataset:
         truth={"S": held["S"].astype(np.uint8), "V": held["V"]},
         about=ABOUT_AUTHORS,
     )
+
+
+def _matlab(path: Path, content: Any) -> dict[str, np.ndarray]:
+    """The three arrays of a MATLAB file, as far as it has them."""
+    from scipy.io import loadmat, whosmat
+
+    with parsing(path, "not a whole MATLAB file"):
+        known = [shape for name, shape, _ in whosmat(content) if name in _ARRAYS]
+    check_size(path, sum(8 * math.prod(shape) for shape in known), size_of(content))
+    content.seek(0)
+    with parsing(path, "not a whole MATLAB file"):
+        held = loadmat(content, variable_names=_ARRAYS)
+        return {key: np.asarray(held[key]) for key in _ARRAYS if key in held}
 
 
 def draw(

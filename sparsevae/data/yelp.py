@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import lzma
 import os
 
 import numpy as np
 
 from sparsevae.numeric import check_number, check_seed
+from sparsevae.text import read_lines
 
 from .dataset import Dataset
 from .fetch import ByHand
@@ -90,13 +90,9 @@ def _read(path: str | os.PathLike[str] | None) -> tuple[np.ndarray, np.ndarray, 
     """Stars from 0, sources and texts, each (n,)."""
     found = YELP.find(path)
     file = found / "reviews.tsv.xz" if found.is_dir() else found
-    if not file.is_file():
+    if not os.path.exists(file):
         raise YELP.missing(f"{file} is not there")
-    try:
-        with lzma.open(file, "rt", encoding="utf-8", newline="\n") as lines:
-            rows = [line.rstrip("\n").split("\t") for line in lines]
-    except (lzma.LZMAError, EOFError, UnicodeDecodeError) as error:
-        raise ValueError(f"{file}: not a whole .xz file of UTF-8 text ({error})") from error
+    rows = [line.split("\t") for line in read_lines(file)]
     for number, row in enumerate(rows, start=1):
         if len(row) != 3 or row[0] not in ("1", "2", "3", "4", "5"):
             got = "\t".join(row)[:40]

@@ -10,6 +10,8 @@ import pytest
 from pyarrow import parquet
 from scipy import sparse
 
+import sparsevae as sv
+from sparsevae import cli
 from sparsevae.data import load, read_array
 
 X = np.arange(12, dtype=np.float32).reshape(4, 3) / 7
@@ -143,12 +145,33 @@ def test_numbers_from_0_in_two_columns_are_data(tmp_path):
     np.testing.assert_array_equal(read_array(tmp_path / "x.csv").X, [[0, 1], [1, 0]])
 
 
-def test_only_numeric_columns_of_a_csv_are_kept_and_missing_values_are_nan(tmp_path):
-    (tmp_path / "x.csv").write_text("id,size,ok,count\nanna,1.5,true,3\nben,,false,\n")
-    with pytest.warns(UserWarning, match=r"left out, not numbers: id \(string\)"):
+def test_truth_values_of_a_csv_are_0_and_1_missing_values_nan_and_a_column_without_any_is_left_out(tmp_path):
+    (tmp_path / "x.csv").write_text("size,ok,count,note\n1.5,true,3,\n,false,,\n")
+    with pytest.warns(UserWarning, match=r"left out, no value in any row: note$"):
         table = read_array(tmp_path / "x.csv")
     assert table.columns == ("size", "ok", "count")
     np.testing.assert_array_equal(table.X, [[1.5, 1, 3], [np.nan, 0, np.nan]])
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet", "frame"])
+def test_columns_of_texts_are_refused_by_name_in_files_as_in_data_frames(tmp_path, ending, capsys):
+    """They are pointed to encoding; to models of texts only where there is one such column."""
+    path = tmp_path / f"x.{ending}"
+    frame = pd.DataFrame({"size": [1.5, 2.5], "sex": ["f", "m"], "city": ["Bonn", "Rome"]})
+
+    def read(frame):
+        if ending == "frame":
+            return sv.VSC(2).fit(frame)
+        frame.to_csv(path, index=False) if ending == "csv" else frame.to_parquet(path, index=False)
+        if len(frame.columns) == 3:  # the command line says the same
+            assert cli.main(["fit", "VSC", "--data", str(path), "--out", str(tmp_path / "model")]) == 1
+            assert "there are texts in sex, city: encode them" in capsys.readouterr().err
+        return read_array(path)
+
+    with pytest.raises(ValueError, match=r"there are texts in sex, city: .*OneHotEncoder.*leave them out\.?$"):
+        read(frame)
+    with pytest.raises(ValueError, match=r"in sex: .*OrdinalEncoder.*leave them out; .*text=Text\(column='sex'\)"):
+        read(frame.drop(columns="city"))
 
 
 def test_a_column_may_turn_from_whole_to_broken_numbers_late(tmp_path):
@@ -170,14 +193,16 @@ def test_a_data_frame_written_with_its_index_comes_back_without(tmp_path, ending
     np.testing.assert_array_equal(table.X.astype(np.float32), X)
 
 
-def test_parquet_keeps_its_type_and_its_numeric_columns(tmp_path):
-    table = {"a": X[:, 0], "b": X[:, 1], "text": ["p", "q", "r", "s"], "list": [[1], [2], [3], [4]]}
+def test_parquet_keeps_its_type_and_refuses_what_is_neither_numbers_nor_texts(tmp_path):
+    table = {"a": X[:, 0], "b": X[:, 1]}
     parquet.write_table(pa.table(table), tmp_path / "x.parquet")
-    with pytest.warns(UserWarning, match=r"text \(string\), list \(list"):
-        read = read_array(tmp_path / "x.parquet")
+    read = read_array(tmp_path / "x.parquet")
     assert read.columns == ("a", "b")
     assert read.X.dtype == np.float32
     np.testing.assert_array_equal(read.X, X[:, :2])
+    parquet.write_table(pa.table(table | {"list": [[1], [2], [3], [4]]}), tmp_path / "x.parquet")
+    with pytest.raises(ValueError, match=r"expected columns of numbers; convert or leave out list \(list<"):
+        read_array(tmp_path / "x.parquet")
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,222 @@
+"""How every file of data is opened: regular files only, sizes known before memory is taken, one kind of error.
+
+A reader opens its file with `opened`, refuses with `check_size` what would not fit, and runs each parser that is not
+ours, whose exceptions nobody can list, within `parsing`.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import lzma
+import os
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["DataFileError", "check_size", "free_memory", "opened", "parsing", "read_all", "read_csv", "read_parquet"]
+__all__ += ["size_of"]
+
+UNPACKED = 2**28  # bytes that packed data may become, whatever their size in the file
+RATIO = 200  # or so many times the size of the file
+COLUMNS = 100_000  # of a .csv or .parquet: Arrow takes about 10 kB and 50 microseconds for each
+LINE = 2**23  # bytes of its first line
+_CHUNK = 2**22
+_ARRAYS = "; save so wide a table with numpy.save"
+
+
+class DataFileError(ValueError):
+    """A file of data that cannot be read: the message names it and says what is wrong with it."""
+
+
+@contextmanager
+def opened(path: str | os.PathLike[str]) -> Iterator[io.BufferedReader]:
+    """A regular file, open for reading. A pipe, a device or a folder is refused, and never waited for.
+
+    Raises
+    ------
+    FileNotFoundError
+        Where there is none.
+    DataFileError
+        Where it is no regular file, or cannot be opened.
+    """
+    try:
+        _check_regular(path, os.stat(path).st_mode)  # before it is opened: some devices act when they are
+        file = open(path, "rb", opener=_open)  # noqa: SIM115
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise FileNotFoundError(f"{path}: no such file (working directory: {Path.cwd()})") from error
+    except DataFileError:
+        raise
+    except (OSError, ValueError) as error:  # no right to read it, links in a circle, a name that is too long or no name
+        name = os.fspath(path)
+        shown = name if len(name) <= 300 else f"{name[:60]}... ({len(name):,} characters)"
+        raise DataFileError(f"{shown!r}: cannot be opened ({getattr(error, 'strerror', None) or error})") from error
+    with file:
+        _check_regular(path, os.fstat(file.fileno()).st_mode)
+        yield file
+
+
+def _open(path: str, flags: int) -> int:
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))  # should a pipe have been put there meanwhile
+
+
+def _check_regular(path: str | os.PathLike[str], mode: int) -> None:
+    if stat.S_ISREG(mode):
+        return
+    kinds = {stat.S_IFDIR: "a folder", stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket"}
+    raise DataFileError(f"{path}: expected a regular file, found {kinds.get(stat.S_IFMT(mode), 'a device')}")
+
+
+@contextmanager
+def parsing(path: str | os.PathLike[str], fault: str, advice: str = "") -> Iterator[None]:
+    """Around a parser that is not ours: whatever it raises becomes one error that names the file.
+
+    `fault` says what it means that the parser gave up ("not a whole .npy file"), `advice` what would work.
+    """
+    try:
+        yield
+    except DataFileError:
+        raise
+    except Exception as error:
+        text = " ".join(str(error).split())
+        reason = "it asks for more memory than there is" if isinstance(error, MemoryError) else text
+        reason = reason if len(reason) <= 300 else f"{reason[:297]}..."
+        raise DataFileError(f"{path}: {fault} ({reason or type(error).__name__}){advice}") from error
+
+
+def check_size(path: str | os.PathLike[str], needed: int, packed: int | None = None, advice: str = "") -> None:
+    """Refuse data of `needed` bytes that memory does not hold, or that `packed` bytes of a file cannot honestly be."""
+    if packed is not None and needed > max(UNPACKED, RATIO * packed):
+        raise DataFileError(
+            f"{path}: {_size(packed)} would become {_size(needed)} in memory; packed data may become "
+            f"{_size(UNPACKED)}, or {RATIO} times their size{advice}"
+        )
+    free = free_memory()
+    if free is not None and needed > free:
+        raise DataFileError(f"{path}: would take {_size(needed)} of memory, and {_size(free)} are free{advice}")
+
+
+def _size(size: int) -> str:
+    """A number of bytes in words.
+
+    >>> _size(700), _size(5_300_000)
+    ('700 bytes', '5.3 MB')
+    """
+    for unit, name in ((10**12, "TB"), (10**9, "GB"), (10**6, "MB"), (10**3, "kB")):
+        if size >= unit:
+            return f"{size / unit:,.3g} {name}" if size < 1000 * unit else f"{size // unit:,} {name}"
+    return f"{size} bytes"
+
+
+def free_memory(proc: Path = Path("/proc/meminfo"), cgroup: Path = Path("/sys/fs/cgroup")) -> int | None:
+    """Bytes that could still be taken: what the machine has left, or the cgroup (v2, then v1); None if nobody knows."""
+    found = []
+    for line in _lines(proc):
+        if line.startswith("MemAvailable:"):
+            found.append(int(line.split()[1]) * 1024)
+    v1 = cgroup / "memory"
+    for limit, used, more in (
+        (cgroup / "memory.max", cgroup / "memory.current", cgroup / "memory.stat"),
+        (v1 / "memory.limit_in_bytes", v1 / "memory.usage_in_bytes", v1 / "memory.stat"),
+    ):
+        most, now = ("".join(_lines(file)) for file in (limit, used))
+        if most.isdigit() and now.isdigit():
+            cached = sum(int(line.split()[1]) for line in _lines(more) if line.startswith("inactive_file "))
+            found.append(max(0, int(most) - int(now) + cached))  # pages of files are given up when asked for
+            break
+    return min(found, default=None)
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text().splitlines()
+    except OSError:
+        return []
+
+
+def size_of(file: io.BufferedReader) -> int:
+    """Bytes in an open file."""
+    return os.fstat(file.fileno()).st_size
+
+
+def read_all(path: str | os.PathLike[str]) -> bytes:
+    """All bytes of a file; those of an .xz unpacked."""
+    with opened(path) as file:
+        size = size_of(file)
+        check_size(path, size)
+        if Path(path).suffix.lower() != ".xz":
+            with parsing(path, "cannot be read"):
+                return file.read(size)
+        pieces, total = [], 0
+        with parsing(path, "not a whole .xz file"), lzma.open(file) as unpacked:
+            while piece := unpacked.read(_CHUNK):
+                total += len(piece)
+                check_size(path, total, size, "; unpack it")
+                pieces.append(piece)
+        return b"".join(pieces)
+
+
+def read_csv(
+    path: str | os.PathLike[str], has_header: Callable[[list[str]], bool], **options: Any
+) -> tuple[pa.Table, bool]:
+    """An Arrow table, and whether its first line names the columns, as `has_header` says of its cells.
+
+    `options` are those of parsing and `column_types`.
+    """
+    from pyarrow import csv as arrow
+
+    with opened(path) as file:
+        size = size_of(file)
+        check_size(path, 3 * size)  # the text, Arrow's columns, ours
+        first = _first_line(path, file)
+        if len(first) > COLUMNS:
+            raise DataFileError(f"{path}: {len(first):,} columns; a .csv may have {COLUMNS:,}{_ARRAYS}")
+        named = has_header(first)
+        file.seek(0)
+        with parsing(path, "not a comma-separated table"):
+            table = arrow.read_csv(
+                file,
+                # one block: Arrow settles a column's type on its first block and fails where a later one differs
+                arrow.ReadOptions(
+                    autogenerate_column_names=not named,
+                    block_size=min(max(size, 1), 2**31 - 1),
+                    use_threads=size > 2**16 * len(first),  # handing out short columns costs more than it saves
+                ),
+                arrow.ParseOptions(newlines_in_values=options.pop("newlines_in_values", False)),
+                arrow.ConvertOptions(**options),
+            )
+    return table, named
+
+
+def _first_line(path: str | os.PathLike[str], file: io.BufferedReader) -> list[str]:
+    """The cells of a table's first line."""
+    head = file.read(LINE)
+    if len(head) == LINE and b"\n" not in head:
+        raise DataFileError(f"{path}: its first line is longer than {_size(LINE)}: no table of columns{_ARRAYS}")
+    with parsing(path, "not a text file in UTF-8"):
+        first = next(csv.reader(io.TextIOWrapper(io.BytesIO(head), encoding="utf-8-sig", newline="")), None)
+    if first is None:
+        raise DataFileError(f"{path}: the file is empty")
+    return first
+
+
+def read_parquet(path: str | os.PathLike[str]) -> pa.Table:
+    """An Arrow table."""
+    from pyarrow import parquet
+
+    with opened(path) as file:
+        with parsing(path, "not a .parquet file that can be read"):
+            # ParquetFile, not read_table: the latter would take folder names such as "year=1" for columns
+            source = parquet.ParquetFile(file)
+            about = source.metadata
+            size = sum(about.row_group(k).total_byte_size for k in range(about.num_row_groups))
+        if about.num_columns > COLUMNS:
+            raise DataFileError(f"{path}: {about.num_columns:,} columns; a .parquet may have {COLUMNS:,}{_ARRAYS}")
+        check_size(path, max(size, about.num_rows * about.num_columns))
+        with parsing(path, "not a .parquet file that can be read"):
+            return source.read()
