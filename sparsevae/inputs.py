@@ -417,8 +417,8 @@ def _as_array(X: Any, name: str) -> Any:
     if isinstance(X, Tensor):
         if X.is_meta:
             raise ValueError(
-                f"{name} is a tensor of shape {tuple(X.shape)} on the meta device, which holds no values: pass one with "
-                "values, on the CPU or an accelerator, or an array."
+                f"{name} is a tensor of shape {tuple(X.shape)} on the meta device, which holds no values: "
+                "pass an array, or a tensor on the CPU or an accelerator."
             )
         if X.layout != torch.strided:
             raise TypeError(f"{name} is a tensor of layout {X.layout}: pass {name}.to_dense(), or a matrix of scipy's.")

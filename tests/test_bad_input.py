@@ -241,7 +241,16 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "a dict of arrays": ({"X": X}, r"X is a dict, which has no rows\. Pass rows of numbers"),
     "a Bunch": (Bunch(data=X, DESCR="numbers"), "X is a Bunch, which has no rows"),
     "a set of numbers": ({1.0, 2.0}, "X is a set, which has no rows"),
-    "texts among the columns": (pd.DataFrame({0: X[:, 0], 1: "a cow"}), r"there are texts in 1; .*column=\.\.\."),
+    "texts among the columns": (pd.DataFrame({0: X[:, 0], 1: "a cow"}), r"there are texts in 1: encode them"),
+    "no columns of a table": (pd.DataFrame(index=range(5)), r"X is a DataFrame without columns, of shape \(5, 0\)"),
+    "no values": (
+        torch.empty(5, 3, device="meta"),
+        r"of shape \(5, 3\) on the meta device, which holds no values: pass",
+    ),
+    "a list among objects": (
+        np.array([[[1], 2.0], [[3, 4], 2.0]], dtype=object),
+        "row 0, column 0 .* type list",
+    ),
     "dates among the columns": (
         pd.DataFrame({0: X[:, 0], 1: pd.Timestamp("2020-01-01")}),
         r"X must hold numbers, and 1 \(datetime64\[\w+\]\) hold none; convert or drop them",
@@ -250,6 +259,20 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "a missing file": ("nowhere/X.npy", "no such file"),
     "an unknown file": (__file__, "unknown file ending '.py'"),
 }
+
+
+@pytest.mark.parametrize("at", [None, 0])
+def test_a_dict_among_objects_is_pointed_to_columns_of_its_entries(at: int | None) -> None:
+    records = np.array([{"size": 1.0}, {"size": 2.0}], dtype=object)
+    data = records if at is None else np.stack([records, np.ones(2)], axis=1)
+    where = "row 0" if at is None else "row 0, column 0"
+    with pytest.raises(TypeError, match=rf"{where} holds a value of type dict: .*DictVectorizer .*not 'dict'"):
+        make().fit(data)
+
+
+def test_a_sparse_tensor_is_pointed_to_a_dense_one() -> None:
+    with pytest.raises(TypeError, match=r"X is a tensor of layout torch\.sparse_coo: pass X\.to_dense\(\)"):
+        make().fit(torch.eye(4).to_sparse())
 
 
 @pytest.mark.usefixtures("no_training")

@@ -12,10 +12,30 @@ from sparsevae.data import Dataset, info, load, names
 HEAVY = ("pandas", "pyarrow", "matplotlib", "pooch", "sklearn.datasets", "scipy.io", "PIL")
 
 
-def test_importing_the_package_loads_nothing_heavy():
-    code = f"import sys, sparsevae.data; print(*(set({HEAVY}) & set(sys.modules)))"
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert run.stdout.split() == []
+FRESH = f"""
+import sys, sparsevae.data
+print(*(set({HEAVY}) & set(sys.modules)))
+import random, numpy
+state = random.getstate(), repr(numpy.random.get_state())
+sparsevae.data.load("digits")
+print((random.getstate(), repr(numpy.random.get_state())) == state)
+"""
+
+
+@pytest.fixture(scope="module")
+def fresh():
+    """What a process says that has imported nothing yet."""
+    run = subprocess.run([sys.executable, "-c", FRESH], capture_output=True, text=True, check=True)
+    return run.stdout.split("\n")
+
+
+def test_importing_the_package_loads_nothing_heavy(fresh):
+    assert fresh[0] == ""
+
+
+def test_the_first_data_set_moves_no_global_random_state(fresh):
+    """What scikit-learn imports for it draws a number at random."""
+    assert fresh[1] == "True"
 
 
 @pytest.mark.parametrize("name", ["digits", "smiley", "tiles"])

@@ -2,6 +2,7 @@
 
 import os
 import pickle
+import time
 
 import numpy as np
 import pandas as pd
@@ -11,8 +12,8 @@ from pyarrow import parquet
 from scipy import sparse
 
 import sparsevae as sv
-from sparsevae import cli
-from sparsevae.data import load, read_array
+from sparsevae import cli, opening
+from sparsevae.data import files, load, read_array
 
 X = np.arange(12, dtype=np.float32).reshape(4, 3) / 7
 
@@ -226,6 +227,56 @@ def test_a_table_of_column_names_alone_has_no_rows(tmp_path, ending):
     frame.to_csv(path, index=False) if ending == "csv" else frame.to_parquet(path, index=False)
     with pytest.raises(ValueError, match="there are no rows, only the names of columns: a, b"):
         read_array(path)
+
+
+@pytest.mark.parametrize(
+    ("ending", "n"), [("csv", 20_000), ("parquet", 2000), pytest.param("parquet", 20_000, marks=pytest.mark.slow)]
+)
+def test_20000_columns_are_read_in_seconds_and_their_names_asked_for_once(tmp_path, ending, n, monkeypatch):
+    path, names = tmp_path / f"x.{ending}", [f"c{i}" for i in range(n)]
+    if ending == "csv":
+        path.write_text("\n".join(map(",".join, (names, ["0.5"] * n, ["1"] * n))))
+    else:
+        parquet.write_table(pa.table([[0.5, 1.0]] * n, names), path)
+
+    class Counted:
+        asked = 0
+
+        def __init__(self, table):
+            self.table = table
+
+        def __getattr__(self, name):
+            Counted.asked += 1
+            return getattr(self.table, name)
+
+    read, start = getattr(files, f"read_{ending}"), time.process_time()
+    counted = {"csv": lambda *a: (Counted((r := read(*a))[0]), r[1]), "parquet": lambda *a: Counted(read(*a))}
+    monkeypatch.setattr(files, f"read_{ending}", counted[ending])
+    table = read_array(path)
+    assert time.process_time() - start < 5
+    assert Counted.asked < 10
+    assert table.columns == tuple(names)
+    np.testing.assert_array_equal(table.X, np.stack([np.full(n, 0.5), np.ones(n)]))
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_more_columns_than_arrow_reads_in_a_minute_are_refused_at_once(tmp_path, ending, monkeypatch):
+    monkeypatch.setattr(opening, "COLUMNS", 3)
+    path = tmp_path / f"x.{ending}"
+    frame = pd.DataFrame(np.ones((2, 4)), columns=list("abcd"))
+    frame.to_csv(path, index=False) if ending == "csv" else frame.to_parquet(path)
+    with pytest.raises(ValueError, match=rf"x\.{ending}: 4 columns; a \.{ending} may have 3; .*numpy\.save"):
+        read_array(path)
+
+
+@pytest.mark.parametrize("name", ["x" * 10_000 + ".csv", "x/" * 5000 + "x.npy", "x" * 300 + ".txt", "a\0b.parquet"])
+def test_a_path_that_is_none_is_an_error_in_a_line_or_two(name, capsys):
+    for read in (load, sv.VSC(2).fit):
+        with pytest.raises((ValueError, FileNotFoundError)) as caught:
+            read(name)
+        assert len(str(caught.value)) < 500
+    assert cli.main(["fit", "VSC", "--data", name, "--out", "model"]) == 1
+    assert 20 < len(capsys.readouterr().err) < 500
 
 
 def test_bytes_that_are_no_text_are_refused_as_csv(tmp_path):
