@@ -58,6 +58,8 @@ _ADVICE = {
     "oversized": "many are left over. A smaller code may do; prune() removes units that the bound does not miss.",
     "well sized": "a few units are left over, so the code is as large as the data and the networks ask for.",
     "too small": "none is inactive. A larger code may use more.",
+    "undecided": "the others are never likelier on than off, so that the code leaves out what draws say. Train for "
+    "longer, or with a prior that has units on more often, before judging the size.",
 }
 
 
@@ -68,6 +70,8 @@ class Audit:
     A unit is active when two of three definitions say so: `active_by_variance`, `active_by_kl`, `active_by_gain`. One
     alone misjudges: a gate that is shut for good has a KL and no use, and the luck of draws may give a dead unit a
     gain above its KL. `p_on` is no evidence: a spike-and-slab unit that idles at p_on = alpha is neither on nor dead.
+    All this is about draws of q(z|x). The code that `transform` gives is its mode, where a unit is on if it is likelier
+    on than off: `in_code` says which units any row's code shows, and the verdict is about both.
     Without noise (`mean_variance` 0 everywhere) a code has no scale, since a penalty shrinks it at no cost. There
     variance and KL, which is then that penalty, half the mean square, are measured beside the largest unit's; they say
     the same thing twice, so a unit is active when its variance and its gain say so, which must be .01 nats at least:
@@ -131,6 +135,11 @@ class Audit:
         return bool(self.mean_variance.any())
 
     @property
+    def _gates(self) -> bool:
+        """Whether units can be off."""
+        return bool((self.p_on < 1).any())
+
+    @property
     def active(self) -> Array:
         """Two of the three definitions agree, or gain and variance where there is no noise; (J,) of bool."""
         votes = [self.active_by_variance, self.active_by_gain, *([self.active_by_kl] if self._noisy else [])]
@@ -145,15 +154,30 @@ class Audit:
         return int(self.active.sum())
 
     @property
+    def in_code(self) -> Array:
+        """The active units that are on in the code (the mode) of some row, (J,) of bool; without gates all of these."""
+        return np.asarray(self.active & (self.on > 0))
+
+    @property
+    def n_in_code(self) -> int:
+        return int(self.in_code.sum())
+
+    @property
     def inactive_share(self) -> float:
         """Share of units that are not active."""
         return 1 - self.n_active / self.n_components
 
     @property
     def verdict(self) -> str:
-        """collapsed (under 5 % active), oversized (over 25 % inactive), well sized, or too small (none inactive)."""
+        """collapsed (under 5 % active), oversized (over 25 % inactive), well sized, or too small (none inactive).
+
+        undecided where that cannot be said: draws use the active units, but the codes of all rows show under half of
+        them.
+        """
         if self.n_active < 0.05 * self.n_components:
             return "collapsed"
+        if self.n_in_code < self.n_active / 2:
+            return "undecided"
         if self.inactive_share > 0.25:
             return "oversized"
         return "well sized" if self.inactive_share else "too small"
@@ -162,7 +186,7 @@ class Audit:
     def suggested_size(self) -> int:
         """The active units and an eighth more, to see that some stay unused; twice the size where none did.
 
-        A collapsed code keeps its size, which is not what is wrong with it.
+        A collapsed code and an undecided one keep their size, which is not what is wrong with them.
         """
         if self.verdict == "oversized":
             return min(self.n_components, self.n_active + math.ceil(self.n_active / 8))
@@ -171,9 +195,11 @@ class Audit:
     @property
     def words(self) -> str:
         """The verdict as a sentence, with its reason and the suggested size."""
-        count = f"{self.n_active} of {self.n_components} units are active"
+        count = f"{self.n_active} of {self.n_components} units are active{' in draws' if self._gates else ''}"
         if loss := int((self.active & ~self.active_by_gain).sum()):  # by the other two definitions
             count += f", {loss} of them at a loss (gain not above KL)"
+        if self._gates:
+            count += f"; {self.n_in_code} of them show in the code of some row"
         suggestion = f"Suggested size: {self.suggested_size}."
         return f"{self.verdict}: {count}; {_ADVICE[self.verdict]} {suggestion}"
 
@@ -193,7 +219,6 @@ class Audit:
 
         `active` is the judgement, with a letter for each definition that says yes: v, k, g as in `legend`.
         """
-        gates = bool((self.p_on < 1).any())
         columns = {
             "unit": [str(j) for j in range(self.n_components)],
             "var(mu)": [f"{v:.3g}" for v in self.var_mean],
@@ -202,7 +227,7 @@ class Audit:
             "KL": [f"{v:.4f}" for v in self.kl],
             "gain": [f"{v:.3f}" for v in self.gain],
         }
-        if gates:
+        if self._gates:
             columns |= {"p_on": [f"{v:.3f}" for v in self.p_on], "on": [f"{v:.3f}" for v in self.on]}
         votes = {"v": self.active_by_variance, "k": self.active_by_kl, "g": self.active_by_gain}
         said = ["".join(k for k, v in votes.items() if v[j]) for j in range(self.n_components)]
@@ -219,10 +244,11 @@ class Audit:
             **{k: v for k, v in own.items() if not isinstance(v, np.ndarray)},
             "n_components": self.n_components,
             "n_active": self.n_active,
+            "n_in_code": self.n_in_code,
             "inactive_share": self.inactive_share,
             "verdict": self.verdict,
             "suggested_size": self.suggested_size,
-            "units": {**units, "active": self.active.tolist()},
+            "units": {**units, "active": self.active.tolist(), "in_code": self.in_code.tolist()},
         }
 
     def __str__(self) -> str:

@@ -37,8 +37,8 @@ def suggest_size(
     """Fit codes of growing size until inactive units appear; the active ones then say how large the code should be.
 
     Each size is a whole fit of its own, with the estimator's settings; where these name a run folder, the run of J
-    units has its sub-folder `units-J`. Where no unit is inactive even at the largest size, or the code has collapsed,
-    `audit.verdict` says so.
+    units has its sub-folder `units-J`. Where no unit is inactive even at the largest size, or the code has collapsed or
+    is undecided, `audit.verdict` says so.
 
     Parameters
     ----------

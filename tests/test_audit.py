@@ -264,6 +264,32 @@ def test_without_noise_a_code_is_judged_beside_its_largest_unit(planted_rows: An
     assert units.n_active == est.evaluate(planted_rows)["active_units"] == est.history_[-1]["active_units"] == 8
 
 
+@pytest.mark.parametrize(("shown", "verdict"), [(0, "undecided"), (30, "undecided"), (31, "well sized")])
+def test_a_code_that_shows_under_half_of_its_active_units_has_no_right_size(shown: int, verdict: str) -> None:
+    on = np.where(np.arange(64) < shown, 0.01, 0.0)
+    found = Audit(**{**vars(made(62, 64)), "p_on": np.full(64, 0.3), "on": on})
+    assert (found.verdict, found.n_in_code, found.to_dict()["n_in_code"]) == (verdict, shown, shown)
+    says = f"{verdict}: 62 of 64 units are active in draws; {shown} of them show in the code of some row; "
+    assert found.words.startswith(says)
+    assert found.suggested_size == 64
+
+
+def test_a_model_whose_every_code_is_zero_is_never_called_well_sized(planted_rows: Any) -> None:
+    """Gates of one half at most: draws carry all there is to know, modes nothing."""
+    training = sv.Training(steps=300, batch_size=64, learning_rate=1e-2, verbose=0)
+    est = sv.VSC(4, **PLANTED | {"alpha": 0.9, "training": training}).fit(planted_rows)
+    before = audit(est, planted_rows, gain_rows=200)
+    assert before.verdict in ("oversized", "well sized", "too small")
+    with torch.no_grad():  # the last layer's third part are the gates
+        head = est.model_.encoder[-1]
+        head.weight[8:] = 0.0
+        head.bias[8:] = -1e-3
+    assert est.transform(planted_rows).nnz == 0
+    found = audit(est, planted_rows, gain_rows=200)
+    assert found.n_active >= 3
+    assert (found.verdict, found.n_in_code, found.on.max()) == ("undecided", 0, 0)
+
+
 def test_units_far_from_zero_vary_as_they_would_near_it(planted_rows: Any) -> None:
     x = torch.tensor(planted_rows, dtype=torch.float32)[:, :2]
 
