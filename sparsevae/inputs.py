@@ -433,7 +433,7 @@ def read_codes(Z: Any, n_components: int) -> Any:
     try:
         with np.errstate(over="ignore"):  # beyond float32 is infinite, and refused
             Z = check_array(_as_array(Z, "Z"), accept_sparse="csr", dtype=np.float32, input_name="Z")
-    except (TypeError, OverflowError, NotImplementedError) as error:
+    except (TypeError, OverflowError) as error:
         raise ValueError(f"Z must hold codes, finite numbers of shape (n, {n_components}): {error}") from error
     if Z.shape[1] != n_components:
         raise ValueError(f"codes have {n_components} columns, one per unit; got {Z.shape[1]}.")

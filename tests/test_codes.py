@@ -179,7 +179,7 @@ REFUSED_CODES: dict[str, tuple[Any, str]] = {
     "complex": (np.ones((2, 12)) * 1j, "Complex data not supported"),
     "entries that add up to infinity": (sp.csr_matrix(([3e38, 3e38], [0, 0], [0, 2]), (1, 12)), "contains infinity"),
     "a sparse tensor": (torch.eye(12).to_sparse(), "Z must hold codes"),
-    "a tensor without data": (torch.ones(2, 12, device="meta"), "Z must hold codes"),
+    "a tensor without data": (torch.ones(2, 12, device="meta"), "Z is a tensor .* which holds no values"),
 }
 
 
