@@ -7,8 +7,12 @@ command line's flags and the stored configuration all come from these fields.
 
 from __future__ import annotations
 
+import builtins
+import collections.abc
 import dataclasses
 import os
+import textwrap
+import types
 import typing
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple, TypeVar, dataclass_transform
@@ -46,14 +50,53 @@ class Parameter(NamedTuple):
 
 @dataclass_transform(kw_only_default=True, field_specifiers=(dataclasses.field,))
 def parameters(cls: type[T]) -> type[T]:
-    """Give the class its constructor, and its docstring a Parameters section (in place of `{parameters}`)."""
+    """Give the class its constructor, and its docstring a Parameters section (in place of `{parameters}`).
+
+    What is said of an argument stands in the docstring; the signature has types and defaults, as help and editors show
+    them.
+    """
     cls = dataclasses.dataclass(kw_only=True, eq=False, repr=False)(cls)
+    arguments = documented(cls)
+    cls.__init__.__annotations__ = {p.name: p.type for p in arguments} | {"return": None}
     if cls.__doc__ and "{parameters}" in cls.__doc__:
         lines = ["Parameters", "    ----------"]
-        for p in documented(cls):
-            lines += [f"    {p.name} : default={p.default!r}", f"        {p.help}"]
+        for p in arguments:
+            lines += [f"    {p.name} : {in_words(p.type)}, default={p.default!r}"]
+            lines += [8 * " " + line for line in textwrap.wrap(p.help, 112, break_on_hyphens=False)]
         cls.__doc__ = cls.__doc__.replace("{parameters}", "\n".join(lines))
+    for name in [name for name in vars(cls) if name.startswith("set_") and name.endswith("_request")]:
+        setattr(cls, name, _Brief(vars(cls)[name], name.removeprefix("set_").removesuffix("_request")))
     return cls
+
+
+class _Brief:
+    """A method that scikit-learn made for metadata routing, without the thirty lines that it says of each."""
+
+    def __init__(self, made: Any, method: str) -> None:
+        self.made, self.method = made, method
+
+    def __get__(self, instance: Any, owner: Any) -> Any:
+        found = self.made.__get__(instance, owner)
+        found.__doc__ = f"What a meta-estimator passes on to `{self.method}`: scikit-learn's metadata routing."
+        return found
+
+
+def in_words(kind: Any) -> str:
+    """A type as a docstring spells it.
+
+    >>> in_words(float | None), in_words(tuple[int, ...]), in_words(tuple[float, float]), in_words(dict[str, int])
+    ('float or None', 'tuple of int', 'tuple (float, float)', 'dict')
+    """
+    parts = typing.get_args(kind)
+    match typing.get_origin(kind):
+        case typing.Union | types.UnionType:
+            return " or ".join(map(in_words, parts))
+        case builtins.tuple:
+            return f"tuple of {in_words(parts[0])}" if ... in parts else f"tuple ({', '.join(map(in_words, parts))})"
+        case collections.abc.Callable:
+            return "Schedule"
+        case origin:
+            return "None" if kind is types.NoneType else str((origin or kind).__name__)
 
 
 def documented(cls: type) -> list[Parameter]:

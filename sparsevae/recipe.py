@@ -36,13 +36,11 @@ class Recipe(BaseEstimator):
     n_components: Annotated[int, "Number of latent units J."] = field(default=64, kw_only=False)
     hidden: Annotated[
         tuple[int, ...] | None,
-        "Hidden layer sizes of the encoder; the decoder mirrors them. For texts one size, the GRU's states. None: "
-        "(400,), for texts (128,). Networks asperti and mat ignore it.",
+        "Hidden layers of the encoder; the decoder mirrors them. None: (400,); for texts, one GRU, (128,).",
     ] = None
     network: Annotated[
         str,
-        "auto: gru for texts, dense for numbers; conv, any image: convolutions, then `hidden`; asperti, 28 x 28 "
-        "(figure 7); mat, 32 x 32.",
+        "auto (gru for texts, dense for numbers), conv (any image; then `hidden`), asperti (28 x 28), mat (32 x 32).",
     ] = "auto"
     image_shape: Annotated[
         tuple[int, ...] | None,

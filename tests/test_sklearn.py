@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 import pickle
+import typing
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import sparsevae as sv
 from sparsevae.models import REGISTRY, known
+from sparsevae.parameters import documented, in_words
 
 pytestmark = pytest.mark.filterwarnings("ignore::sparsevae.training.SparsityWarning")
 MODELS = list(REGISTRY.values())
@@ -111,9 +113,28 @@ def test_defaults_survive_clone_repr_and_params(cls: Any) -> None:
 
 
 def test_the_docstring_documents_every_parameter() -> None:
-    for cls in [*EVERY, sv.Training]:
+    for cls in [*EVERY, sv.Training, sv.Text]:
         for name, parameter in inspect.signature(cls).parameters.items():
-            assert f"    {name} : default={parameter.default!r}" in cls.__doc__
+            kind = in_words(parameter.annotation)
+            assert f"    {name} : {kind}, default={parameter.default!r}\n        " in cls.__doc__
+
+
+def test_a_signature_has_types_and_defaults_and_no_sentence() -> None:
+    """What an editor shows of a constructor: one argument per line and the docstring are a few screens."""
+    assert str(inspect.signature(sv.VSC)).endswith("kl_z: float | None = None, alpha: float | None = None) -> None")
+    for cls in [*EVERY, sv.Training, sv.Text]:
+        signature, types = inspect.signature(cls), {p.name: p.type for p in documented(cls)}
+        assert {name: p.annotation for name, p in signature.parameters.items()} == types
+        assert typing.get_type_hints(cls.__init__) == types | {"return": type(None)}
+        assert "Annotated" not in str(signature)
+        assert len(signature.parameters) + 2 + len(inspect.getdoc(cls).splitlines()) < 120
+
+
+def test_what_scikit_learn_says_of_routing_takes_one_line() -> None:
+    with sklearn.config_context(enable_metadata_routing=True):
+        est = sv.VSC().set_fit_request(watch=True)
+        assert est.get_metadata_routing().fit.requests == {"watch": True}
+        assert "\n" not in est.set_fit_request.__doc__
 
 
 def test_training_parameters_can_be_set_where_training_is_none() -> None:

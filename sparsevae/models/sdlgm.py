@@ -45,9 +45,8 @@ class SDLGM(DiscreteCoder):
     charges for features whose gate is off. features="distinct" is ours: n_components gates of which at most `cap` are
     on, so `cap` different features, with exact normaliser, KL, draws and mode.
 
-    gradient="paper" relaxes gates and features with temperatures tau and tau_z, and its training objective is no
-    bound; with tau="learned" and tau_bounds=None it is the paper's, whose temperatures run away. Scores are always of
-    hard draws.
+    gradient="paper" relaxes gates and features, and its training objective is no bound; with tau="learned" and
+    tau_bounds=None it is the paper's, whose temperatures run away. Scores are always of hard draws.
 
     {parameters}
 
@@ -70,8 +69,7 @@ class SDLGM(DiscreteCoder):
     >>> Z = est.transform(X)
     >>> bool(Z.sum(1).max() <= 5), set(Z.data.tolist())
     (True, {1.0})
-    >>> packed = est.pack(Z)
-    >>> (est.unpack(packed) != Z).nnz
+    >>> (est.unpack(est.pack(Z)) != Z).nnz
     0
     """
 

@@ -37,38 +37,21 @@ class SDLGMClassifier(Classifies, LabelUnitCoder):
     .. math:: \mathcal L = -\log p(y | q(z|x)) + w_{KL}\, KL(q(z|x) \,\|\, p(z)) \; [\,- w_x\, E_q \log p(x|z)\,]
 
     variant="dis" learns y from x. "gen" also lets the code, which is the label vector, explain x. "con" adds
-    `free_features` to the code, which explain what labels do not. The encoder alone predicts.
+    `free_features`, which explain what labels do not. The encoder alone predicts.
 
-    features="distinct" (the default, ours): one gate a label, at most `cap` of them on; with cap as large as the number
-    of labels they are independent, and "dis" without KL is a network with a cross-entropy a label. "counts" is the
-    paper's: `cap` draws, on with probability lambda(x), of features pi(x). The paper prints no likelihood of y. Here
-    it is exact: "marginals", every label for itself, P(z_k >= 1) = 1 - (1 - lambda pi_k)^L0 for counts; "set", all
-    labels of a row together. "relaxed" takes min(1, z) of a relaxed draw for a probability; counts alone have one.
+    features="distinct" (ours) has a gate per label, at most `cap` of them on. "counts" is the paper's: `cap` draws, on
+    with probability lambda(x), of features pi(x). The paper prints no likelihood of y. Here it is exact: "marginals",
+    each label by itself, for counts 1 - (1 - lambda pi_k)^L0; or "set". "relaxed" takes min(1, z) of a relaxed draw.
 
-    y is (n, L) of 0 and 1, dense or CSR, or (n,), one class a row; then the likeliest class is predicted, and
-    thresholds play no part. Rows without labels are rows like any other. A label that training never shows stays, and
-    is all but never predicted once training has had its time: after a few steps its probability may still be above the
-    threshold. Rows with more than `cap` labels are learned from as well as the law allows (SDLGM
-    uses L0 = 2 where rows have 3 labels, erratum 17), but label_likelihood="set" gives them no probability and refuses
-    them. Predictions cut the labels' marginal probabilities, so they may have more than `cap` labels, but never
-    more than `max_labels`. A single class, or all labels always on, is learned as such.
-
-    Out of the box training stops early, on a tenth of the rows, and the threshold is tuned by cross-validation, which
-    costs `folds` more fits: with 1/2 too few labels are predicted for a good F1. `partial_fit` does not tune.
+    y is (n, L) of 0 and 1, dense or CSR, or (n,), one class per row; then the likeliest class is predicted. Training
+    stops early, on a tenth of the rows, and `folds` more fits tune the threshold: 1/2 predicts too few.
 
     {parameters}
 
     Attributes
     ----------
-    classes_ : (L,)
-        The classes of y, or the numbers of its columns.
-    label_names_ : list of str
-    threshold_ : float
-        P(label) above which a label is predicted: as given, or tuned for micro-F1 over `folds` folds.
-    cap_, max_labels_ : int
-        As given, or the most labels of a training row.
-    model_, scaling_, likelihood_, history_
-        As in `VAE`.
+    classes_, label_names_, cap_, max_labels_, threshold_
+        The classes of y, or the numbers of its columns; their names; what None and "cv" came to. More as in `VAE`.
 
     References
     ----------
@@ -78,20 +61,16 @@ class SDLGMClassifier(Classifies, LabelUnitCoder):
     Examples
     --------
     >>> import numpy as np, sparsevae as sv
-    >>> rng = np.random.default_rng(0)
-    >>> X = rng.normal(size=(300, 6))
-    >>> Y = (X[:, :4] > 0.7).astype(int)
-    >>> training = sv.Training(steps=100, learning_rate=1e-2, verbose=0)
-    >>> est = sv.SDLGMClassifier(hidden=(32,), training=training).fit(X[:200], Y[:200])
-    >>> est.predict(X[200:]).shape, bool((est.predict(X[200:]) == Y[200:]).mean() > 0.9)
-    ((100, 4), True)
+    >>> X = np.random.default_rng(0).normal(size=(300, 6))
+    >>> est = sv.SDLGMClassifier(hidden=(32,), training=sv.Training(steps=200, verbose=0)).fit(X[:200], X[:200, :4] > 0)
+    >>> est.predict(X).shape, bool((est.predict(X[200:]) == (X[200:, :4] > 0)).mean() > 0.9)
+    ((300, 4), True)
     """
 
     variant: Annotated[str, "dis (y from x), gen (the labels also explain x) or con (with free features)."] = "dis"
     cap: Annotated[
         int | None,
-        "L0 of the law: most labels at once (distinct), draws (counts); None: most labels of a row. Predictions cut "
-        "marginals and obey max_labels, not this.",
+        "L0: most labels at once (distinct), draws (counts), in the law; None: most of a row. Predictions ignore it.",
     ] = None
     features: Annotated[str, "distinct (at most `cap` labels) or counts (the paper's multinomial)."] = "distinct"
     label_likelihood: Annotated[str, "marginals (each label for itself), set (all at once), relaxed."] = "marginals"
