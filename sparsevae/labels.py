@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import reprlib
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,7 +17,7 @@ from sparsevae.advice import advise
 from sparsevae.metrics.arrays import filled, sound
 from sparsevae.metrics.multilabel import binary
 
-__all__ = ["Labels", "check_names", "plain", "read_labels"]
+__all__ = ["Labels", "check_form", "check_names", "plain", "read_labels"]
 
 
 class Labels(NamedTuple):
@@ -41,10 +42,18 @@ def plain(y: Any) -> tuple[Any, list[str] | None]:
     if scipy.sparse.issparse(y):
         return sound(y, "y"), columns
     y = filled(y)
-    if isinstance(y, (list, tuple)) and len({np.shape(row) for row in y if not isinstance(row, str)}) > 1:
-        raise ValueError("y holds lists of different lengths: make them 0/1 with sklearn's MultiLabelBinarizer.")
+    check_form(y)
     found = check_array(y, ensure_2d=False, dtype=None, ensure_min_samples=0, input_name="y")
     return (_numbers(found) if found.dtype == object else found), columns
+
+
+def check_form(y: Any) -> None:
+    """Refuse what is no column or table, whatever its values: a str, a number, a dict, a set, a generator."""
+    if isinstance(y, (list, tuple)) and len({np.shape(row) for row in y if not isinstance(row, str)}) > 1:
+        raise ValueError("y holds lists of different lengths: make them 0/1 with sklearn's MultiLabelBinarizer.")
+    if not np.ndim(y):
+        found = f"{type(y).__name__}, {reprlib.repr(y)}{': pass list(y)' if isinstance(y, Iterator) else ''}"
+        raise ValueError(f"y must be an array or list, (n,) or (n, L), a row for each of X; got a {found}.")
 
 
 def _numbers(objects: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -58,6 +67,8 @@ def _numbers(objects: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     if len(types := {type(v) for v in values}) > 1:
         kinds = ", ".join(sorted(t.__name__ for t in types))
         raise ValueError(f"y holds values of several types, {kinds}: give classes of one type, none missing.")
+    if types == {type(None)}:
+        raise ValueError("y holds None alone: give a class, or numbers, for every row.")
     return objects
 
 

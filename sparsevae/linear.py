@@ -30,7 +30,8 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from sparsevae.advice import advise
-from sparsevae.metrics.arrays import Floats
+from sparsevae.labels import check_form
+from sparsevae.metrics.arrays import Floats, filled
 from sparsevae.metrics.multilabel import binary
 from sparsevae.parameters import check_choice, check_number, parameters
 from sparsevae.simplex import Loss, sparsemax, sparsemax_loss
@@ -120,9 +121,12 @@ class LinearMultiLabel(MultiOutputMixin, ClassifierMixin, BaseEstimator):
         are left out, with a warning.
         """
         rule = self._rule()
-        check_number("regularisation", self.regularisation, "a number, at least 0", lambda v: v >= 0)
+        check_number("regularisation", self.regularisation, "a number, at least 0", lambda v: v >= 0, double=True)
         check_number("max_iter", self.max_iter, "a whole number, at least 1", lambda v: v >= 1, whole=True)
-        check_number("tolerance", self.tolerance, "a number, at least 0", lambda v: v >= 0)
+        check_number("tolerance", self.tolerance, "a number, at least 0", lambda v: v >= 0, double=True)
+        if y is not None and not scipy.sparse.issparse(y):
+            y = filled(y)
+            check_form(y)
         X, y = validate_data(self, X, y, accept_sparse="csr", dtype=np.float64, multi_output=True)
         Y = self._targets(y)
         if rule.shared:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any, get_args
@@ -354,6 +355,30 @@ def test_a_refused_second_fit_leaves_no_mixture_behind() -> None:
     with pytest.raises(ValueError, match="n_components"):
         est.set_params(n_components=0).fit(X)
     assert np.isfinite(est.score(X))  # a constructor that was refused changed nothing yet
+
+
+NO_TARGETS: dict[str, tuple[Callable[[], Any], str]] = {
+    "a str": (lambda: "labels", "got a str, 'labels'"),
+    "bytes": (lambda: b"ab", "got a bytes"),
+    "a number": (lambda: 3, "got a int, 3"),
+    "a number of numpy": (lambda: np.array(2.5), "got a ndarray"),
+    "a generator": (lambda: (i % 2 for i in range(150)), r"got a generator.*: pass list\(y\)"),
+    "a map": (lambda: map(int, [0, 1] * 75), r"got a map.*: pass list\(y\)"),
+    "a dict": (lambda: {"a": [0, 1] * 75}, "got a dict"),
+    "values of a dict": (lambda: {"a": 1}.values(), "got a dict_values"),
+    "a set": (lambda: {0, 1}, "got a set"),
+    "a function": (lambda: len, "got a builtin_function"),
+    "lists of different lengths": (lambda: [[0], [0, 1]] * 75, "lists of different lengths"),
+}
+
+
+@pytest.mark.usefixtures("no_training")
+@pytest.mark.parametrize("name", NO_TARGETS)
+@pytest.mark.parametrize("cls", [sv.CodeClassifier, sv.LinearMultiLabel, sv.SDLGMClassifier, sv.SDLGMCounter])
+def test_a_y_that_is_no_column_or_table_is_refused_by_what_it_is(name: str, cls: Any) -> None:
+    y, message = NO_TARGETS[name]
+    with pytest.raises(ValueError, match=message):
+        cls().fit(X, y())
 
 
 # Constructor arguments: every one, with what is said about it.
