@@ -2,30 +2,36 @@
 
 A checkpoint is one atomic file in the run folder: weights, optimiser, running sums, best weights, the last good
 state to roll back to, and the position in the run. Noise and data order are functions of (seed, step), so the step
-is all the random state there is. Next to it `history.jsonl` grows, one strict JSON object a line (inf and nan as
-`storage` writes them); it is safe on the disk before a checkpoint is, and on resume it is cut back to the checkpoint.
+is all the random state there is. Next to it `history.jsonl` grows, one strict JSON object per line (inf and nan as
+`storage` writes them); it is safe on the disk before a checkpoint is, and on resume it is cut back to the checkpoint,
+which holds a digest of each line up to its step: a changed line is an error, lost ones are told of.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from numbers import Real
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor
 
 from sparsevae import storage
 from sparsevae.advice import advise
-from sparsevae.storage import decode, encode
+from sparsevae.storage import StorageError, encode
 
 __all__ = ["RunFolder", "State", "resumable"]
 
 
 _TOLD = 12  # differences to another run that an error tells
+_MAX_HISTORY = 2**28  # bytes
+_DIGEST = 8  # bytes per line of the history
+_NONE = torch.zeros(0, dtype=torch.uint8)
 
 
 class State(NamedTuple):
@@ -46,6 +52,7 @@ class RunFolder:
         self.signature = signature
         self.checkpoint = self.path / "checkpoint.safetensors"
         self.history = self.path / "history.jsonl"
+        self._digests = b""  # of the history's lines, one after the other
 
     @contextmanager
     def open(self, resume: bool) -> Iterator[tuple[State, State, list[dict[str, Any]]] | None]:
@@ -60,20 +67,26 @@ class RunFolder:
                 f"{self.path} already holds a run. Continue it with resume=True (--resume), or choose another folder."
             )
         if not self.checkpoint.exists():  # it ended before its first checkpoint, or never began
-            self.history.unlink(missing_ok=True)
+            try:
+                self.history.unlink(missing_ok=True)
+            except OSError as error:
+                raise StorageError(f"{self.history} goes with no run, and cannot be removed: {error}") from error
             return None
         tensors, meta = storage.load_state(self.checkpoint)
-        self._same_run(meta["signature"])
-        state = State(_part(tensors, "now."), meta["now"])
-        good = State(_part(tensors, "good."), meta["good"]) if meta["good"] else state
-        rows = self._read_history(state.meta["step"])
+        with storage.reading(self.checkpoint, "the state of a run"):
+            saved = dict(meta["signature"])
+            state = _state(tensors, "now", meta)
+            good = _state(tensors, "good", meta) if meta["good"] else state
+            digests = tensors["history"].numpy().tobytes() if "history" in tensors else None
+        self._same_run(saved)
+        rows, lines = self._read_history(state.meta["step"], digests)
         last, reported = rows[-1]["step"] if rows else 0, state.meta["reported"]
         if last < reported:
             advise(
                 f"{self.history} lacks the reports from after step {last} to step {reported}. They are lost; the run "
                 f"itself is whole, and goes on from step {state.meta['step']}."
             )
-        storage.write_file(self.history, _lines(rows))
+        storage.write_file(self.history, b"".join(line + b"\n" for line in lines))
         return state, good, rows
 
     def _same_run(self, saved: dict[str, Any]) -> None:
@@ -88,23 +101,35 @@ class RunFolder:
                 "another folder."
             )
 
-    def _read_history(self, step: int) -> list[dict[str, Any]]:
-        rows = []
-        text = self.history.read_text(errors="replace") if self.history.exists() else ""
-        for line in text.splitlines():
+    def _read_history(self, step: int, digests: bytes | None) -> tuple[list[dict[str, Any]], list[bytes]]:
+        """The reports up to a step, and their lines; older checkpoints have no digests to judge them by."""
+        rows: list[dict[str, Any]] = []
+        lines = storage.read_file(self.history, _MAX_HISTORY).split(b"\n") if self.history.exists() else []
+        for line in lines:
             try:
-                row = decode(json.loads(line))
-            except (ValueError, TypeError, RecursionError):  # a line cut short by a kill; it lies beyond the checkpoint
+                row = storage.parse(line, self.history)
+            except StorageError:  # a line cut short by a kill; it lies beyond the checkpoint
                 break
-            if not _is_report(row):
+            if not _is_report(row) or row["step"] > step:
                 break
-            if row["step"] <= step:
-                rows.append(row)
-        return rows
+            rows.append(row)
+        kept = lines[: len(rows)]
+        self._digests = b"".join(map(_digest, kept))
+        expected = self._digests if digests is None else digests
+        for at in range(0, len(self._digests), _DIGEST):
+            if self._digests[at : at + _DIGEST] != expected[at : at + _DIGEST]:
+                raise StorageError(
+                    f"line {at // _DIGEST + 1} of {self.history} is not what the run wrote, by the checkpoint's digest. "
+                    "Restore the file from a copy, or delete it: the run itself is whole, and goes on without its "
+                    "earlier reports."
+                )
+        return rows, kept
 
     def append(self, row: dict[str, Any]) -> None:
+        line = json.dumps(encode(row, "a report"), allow_nan=False).encode()
         with resumable(self.path), storage.naming(self.history), self.history.open("ab") as file:
-            file.write(_lines([row]))
+            file.write(line + b"\n")
+        self._digests += _digest(line)
 
     def save(self, state: State, good: State) -> None:
         """Write the checkpoint, after the history is safe; the roll-back state takes room only where it differs."""
@@ -114,6 +139,7 @@ class RunFolder:
         tensors = {f"now.{k}": v for k, v in state.tensors.items()}
         if not same:
             tensors |= {f"good.{k}": v for k, v in good.tensors.items()}
+        tensors["history"] = torch.frombuffer(bytearray(self._digests), dtype=torch.uint8) if self._digests else _NONE
         meta = {"signature": self.signature, "now": state.meta, "good": None if same else good.meta}
         with resumable(self.path):
             storage.save_state(self.checkpoint, tensors, meta)
@@ -131,6 +157,30 @@ def resumable(folder: Path) -> Iterator[None]:
         raise OSError(error.errno, f"{error.strerror}; {advice}", error.filename) from error
 
 
+def _count(value: Any) -> bool:
+    return type(value) is int and 0 <= value < 2**62
+
+
+_META: dict[str, Callable[[Any], bool]] = {
+    **dict.fromkeys(("step", "reported", "retries", "waited"), _count),
+    "rate_factor": lambda v: isinstance(v, float) and 0 < v <= 1,
+    "best_loss": lambda v: v is None or isinstance(v, float),
+    "stopped": lambda v: isinstance(v, bool),
+    "threads": lambda v: _count(v) and 0 < v <= 4096,
+}
+"""What a state says beside its tensors, and whether a value is such a thing."""
+
+
+def _state(tensors: dict[str, Tensor], name: str, meta: dict[str, Any]) -> State:
+    if wrong := [f"{k}={meta[name].get(k)!r}" for k, legal in _META.items() if not legal(meta[name].get(k))]:
+        raise ValueError(f"a state with {', '.join(wrong)}")
+    return State(_part(tensors, f"{name}."), meta[name])
+
+
+def _digest(line: bytes) -> bytes:
+    return hashlib.blake2b(line, digest_size=_DIGEST).digest()
+
+
 def _part(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
     return {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
 
@@ -138,7 +188,3 @@ def _part(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
 def _is_report(row: Any) -> bool:
     """Whether a line is one of ours: JSON that says where in the run it was written."""
     return isinstance(row, dict) and type(row.get("step")) is int and isinstance(row.get("epoch"), Real)
-
-
-def _lines(rows: list[dict[str, Any]]) -> bytes:
-    return "".join(json.dumps(encode(row, "a report"), allow_nan=False) + "\n" for row in rows).encode()

@@ -409,7 +409,7 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Learner):
         meta = {
             "class": type(self).__name__,
             **self.built_,
-            "training": None if self.training is None else encode(self._portable_training(), "training"),
+            "training": None if self.training is None else encode(self.training.portable().get_params(), "training"),
             "feature_names_in": None if names is None else [str(name) for name in names],
             **of_input,
             "settled": {
@@ -440,11 +440,13 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Learner):
         settled = dict(meta.get("settled", {}))
         self.hidden_ = tuple(settled.pop("hidden", self._hidden()))
         self.usual_ = settled.pop("usual", dict(self.usual.get(self.input_.kind, {})))
-        known = Training(**(self._training().get_params(deep=False) | settled))
+        left_open = {k: settled[k] for k in _LEFT_OPEN if k in settled}
+        known = Training(**self._training().get_params(deep=False) | left_open)
         self.training_ = self.input_.settle(known, self.n_rows_)
         self.model_, self.built_ = self._build(self.input_.width, torch.Generator()).eval(), self._plain()
         for part, module in (("model.", self.model_), ("scaling.", self.input_.prepare)):
             fill(module, below(tensors, part))
+        self.input_.check_restored()
         if "second_stage" in meta:
             own = {"encoder": None, "decoder": None}
             inner = below(tensors, "second_stage.")

@@ -149,6 +149,9 @@ class Input:
         """Tensors and plain values to store."""
         raise NotImplementedError
 
+    def check_restored(self) -> None:
+        """Refuse stored numbers that no data can have settled."""
+
 
 class Arrays(Input):
     """Rows of numbers, scaled, under a likelihood that fits them. Learned: `scaling`."""
@@ -329,6 +332,12 @@ class Arrays(Input):
     def stored(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         plain = {"n_features_in": int(self.width), "likelihood": self.law, "scaling": type(self.scaling).__name__}
         return {f"scaling.{k}": v for k, v in self.scaling.state_dict().items()}, plain
+
+    def check_restored(self) -> None:
+        if isinstance(self.scaling, scalings.Affine):
+            shift, scale = self.scaling.shift, self.scaling.scale
+            if not (bool(shift.isfinite().all()) and bool((scale.isfinite() & (scale > 0)).all())):
+                raise ValueError("a scaling's numbers must be finite, its scales above 0")
 
     @classmethod
     def restored(cls, meta: Mapping[str, Any]) -> Arrays:

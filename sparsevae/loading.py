@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from sparsevae import storage
-from sparsevae.parameters import decode
+from sparsevae.parameters import check_sizes, decode
 from sparsevae.settings import Training
 from sparsevae.texts import Text
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["below", "fill", "load", "revive"]
 
 _SPARE = 2**24  # numbers: what networks may take for themselves beside those that are stored, and copies of these
+_SPARE_TENSORS = 500  # that many more than are stored may be made, and twice as many as are: layers are few
 _SIZED = (torch.empty, torch.zeros, torch.ones, torch.full, torch.rand, torch.randn)
 
 
@@ -62,12 +63,12 @@ _PLAIN: dict[str, tuple[str, Callable[[Any], bool]]] = {
 
 
 class _Ration(TorchFunctionMode):
-    """Refuses tensors of far more numbers than are stored, in all, before memory is asked for."""
+    """Refuses far more tensors than are stored, and of far more numbers, in all, before they take memory or time."""
 
     def __init__(self, path: str | Path, tensors: Mapping[str, Tensor]) -> None:
         super().__init__()
-        self.path, self.stored = path, sum(t.numel() for t in tensors.values())
-        self.left = 4 * self.stored + _SPARE
+        self.path, self.stored, self.n = path, sum(t.numel() for t in tensors.values()), len(tensors)
+        self.left, self.tensors_left = 4 * self.stored + _SPARE, 2 * self.n + _SPARE_TENSORS
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -75,9 +76,13 @@ class _Ration(TorchFunctionMode):
             sized = {k: v for k, v in kwargs.items() if k != "generator"} | {"device": "meta"}
             shape = list(func(*args, **sized).shape)
             self.left -= torch.Size(shape).numel()
+            self.tensors_left -= 1
             if self.left < 0:
                 expected = f"settings that fit its {self.stored:,} stored numbers"
                 raise storage.damaged(self.path, expected, f"some that make a tensor of shape {shape}")
+            if self.tensors_left < 0:
+                expected = f"settings that fit its {self.n:,} stored tensors"
+                raise storage.damaged(self.path, expected, f"some that make over {2 * self.n + _SPARE_TENSORS:,}")
         return func(*args, **kwargs)
 
 
@@ -94,13 +99,9 @@ def fill(module: nn.Module, tensors: Mapping[str, Tensor]) -> None:
         shapes = [{k: list(v.shape) for k, v in each.items()} for each in (module.state_dict(), tensors)]
         wrong = [k for k in sorted({*shapes[0], *shapes[1]}) if shapes[0].get(k) != shapes[1].get(k)]
         own, stored = (each.get(wrong[0], "missing") if wrong else "" for each in shapes)
-        found = f"{wrong[0]!r} is {own} in the model and {stored} in the file" if wrong else _line(error)
+        found = f"{wrong[0]!r} is {own} in the model and {stored} in the file" if wrong else storage.line_of(error)
         advice = "restore the folder from a copy, or pass the networks it was fitted with"
         raise storage.StorageError(f"the stored weights do not fit this model: {found}; {advice}") from None
-
-
-def _line(error: Exception) -> str:
-    return " ".join(str(error).split()) or type(error).__name__
 
 
 def load(
@@ -116,18 +117,15 @@ def load(
     of your own classes needs `cls`.
     """
     tensors, meta = storage.load_folder(path)
-    try:
-        return revive(path, tensors, meta, {"encoder": encoder, "decoder": decoder}, cls)
-    except (TypeError, ValueError, AttributeError, ArithmeticError, LookupError, RuntimeError) as error:
-        passed = any(given is not None for given in (encoder, decoder, cls))
-        if isinstance(error, storage.StorageError) or passed:
-            raise  # it is told, or what was passed may be at fault
-        if isinstance(error, (KeyError, TypeError)):
-            raise storage.StorageError(
-                f"{path} holds settings that this version of sparsevae does not know ({_line(error)}); upgrade to load "
-                "it."
-            ) from error
-        raise storage.damaged(path, "settings that make a model", _line(error)) from error
+    own = {"encoder": encoder, "decoder": decoder}
+    if cls is not None or any(given is not None for given in own.values()):
+        return revive(path, tensors, meta, own, cls)  # what was passed may be at fault
+    with storage.reading(path, "settings that make a model"):
+        try:
+            return revive(path, tensors, meta, own, None)
+        except (KeyError, TypeError) as error:
+            known = f"{path} holds settings that this version of sparsevae does not know ({storage.line_of(error)})"
+            raise storage.StorageError(f"{known}; upgrade to load it.") from error
 
 
 def revive(
@@ -149,14 +147,25 @@ def revive(
     useless = [k for k, v in own.items() if v is not None and k not in meta["own_networks"]]
     if useless:
         raise storage.StorageError(f"{path} was not fitted with your own {' and '.join(useless)}: load it without.")
-    training = None if meta["training"] is None else Training(**decode(meta["training"]))
+    training = None if meta["training"] is None else Training(**decode(meta["training"])).portable()
     text = None if meta.get("text") is None else Text.from_plain(meta["text"])
     constructor = {k: decode(v) for k, v in meta["constructor"].items()}
     found = known[meta["class"]]
     own = own | {"text": text, "training": training}
     given = {k: v for k, v in own.items() if k in {f.name for f in fields(found)}}  # a counter has no decoder
+    est = found(**constructor, **given)
+    _check_settings(est, meta.get("settled", {}))
     with _Ration(path, tensors):
-        return found(**constructor, **given)._restore(tensors, meta)
+        return est._restore(tensors, meta)
+
+
+def _check_settings(est: SparseCoder, settled: Mapping[str, Any]) -> None:
+    """Refuse settings that `fit` would refuse, whether the user gave them or the data settled them."""
+    check_sizes("hidden", hidden := settled.get("hidden", est.hidden or []), empty=True)
+    if est.hidden is not None and list(est.hidden) != hidden:
+        raise ValueError(f"hidden={reprlib.repr(est.hidden)} with networks of {reprlib.repr(hidden)}")
+    usual = {k: v for k, v in settled.get("usual", {}).items() if getattr(est, k) is None}
+    type(est)(**est.get_params(deep=False) | {"training": None} | usual).check()
 
 
 def _check(path: str | Path, meta: Mapping[str, Any]) -> None:

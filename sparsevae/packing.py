@@ -44,7 +44,7 @@ MAGIC, VERSION = b"svzc", 1
 LAYOUTS = ("symbols", "mask", "split")
 _HEADER = struct.Struct("<4sBBQII")  # magic, version, layout, rows, K, cap: 22 bytes
 _MOST_UNITS, _MOST_COUNTS = 2**31 - 1, 2**24  # the columns of a CSR matrix are int32; float32 counts to 2^24
-_CHUNK = 1 << 24  # bits unfolded at a time, a byte each
+_CHUNK = 1 << 20  # bits unfolded at a time, a byte each or more
 
 Array = np.ndarray[Any, Any]
 
@@ -133,6 +133,8 @@ def pack(Z: Codes, cap: int, n_components: int | None = None, *, remedy: str = "
 def unpack(data: Any, rows: slice | None = None) -> Any:
     """The codes that `pack` was given: a CSR matrix, float32, as from `transform`.
 
+    It takes 4 bytes per row and 8 per non-zero, and little more is needed on the way; `rows` reads a part of them.
+
     Parameters
     ----------
     data : bytes, or anything with a buffer, such as a bytearray or a memory map
@@ -146,15 +148,21 @@ def unpack(data: Any, rows: slice | None = None) -> Any:
     wanted = range(header.rows)[rows or slice(None)]
     first, last = (min(wanted), max(wanted) + 1) if wanted else (0, 0)
     stream, step = np.frombuffer(buffer[_HEADER.size :], np.uint8), max(1, _CHUNK // header.bits)
-    parts = [(np.zeros(0, np.int32), np.zeros(0, np.float32), np.zeros(1, np.int64))]  # the first row begins at 0
+    most = (last - first) * min(header.cap, header.n_components)
+    index = np.dtype(np.int32 if most < 2**31 else np.int64)
+    all_columns, all_counts, ends, end = bytearray(), bytearray(), bytearray(index.itemsize), 0  # these grow in place
     for start in range(first, last, step):
         n = min(step, last - start)
         begin = start * header.bits
         folded = stream[begin // 8 : -(-(begin + n * header.bits) // 8)]
         bits = np.unpackbits(folded)[begin % 8 :][: n * header.bits].reshape(n, header.bits)
-        parts.append(_read(header, bits, start))
-    columns, counts, lengths = (np.concatenate(each) for each in zip(*parts, strict=True))
-    Z: Any = scipy.sparse.csr_matrix((counts, columns, np.cumsum(lengths)), (last - first, header.n_components))
+        columns, counts, lengths = _read(header, bits, start)
+        all_columns += columns.data
+        all_counts += counts.data
+        ends += (end + np.cumsum(lengths)).astype(index).data
+        end += len(columns)
+    found = (np.frombuffer(all_counts, np.float32), np.frombuffer(all_columns, np.int32), np.frombuffer(ends, index))
+    Z: Any = scipy.sparse.csr_matrix(found, (last - first, header.n_components))
     return Z if wanted.step == 1 else Z[:: wanted.step]
 
 

@@ -38,6 +38,8 @@ __all__ = [
 
 T = TypeVar("T")
 
+_MOST_LAYERS = 1_000
+
 
 class Parameter(NamedTuple):
     """One constructor argument."""
@@ -156,6 +158,8 @@ def check_sizes(name: str, sizes: Any, *, empty: bool = False) -> None:
     """Refuse what is no tuple of layer sizes."""
     if not (isinstance(sizes, (tuple, list)) and (empty or len(sizes))):
         raise ValueError(f"{name} must be a tuple of layer sizes, such as (400,); got {sizes!r}.")
+    if len(sizes) > _MOST_LAYERS:
+        raise ValueError(f"{name} must be the sizes of {_MOST_LAYERS:,} layers at most; got {len(sizes):,}.")
     for size in sizes:
         check_number(name, size, "layer sizes above 0, such as (400,)", lambda n: n > 0, whole=True)
 

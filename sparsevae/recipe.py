@@ -158,7 +158,3 @@ class Recipe(BaseEstimator):
     def _constructor(self) -> dict[str, Any]:
         own = ("encoder", "decoder", *_NESTED)
         return {f.name: encode(getattr(self, f.name), f.name) for f in fields(self) if f.name not in own}
-
-    def _portable_training(self) -> dict[str, Any]:
-        """Training settings without where and how loudly the run went: a copy of the model runs anywhere."""
-        return {**self._training().get_params(), "folder": None, "resume": False, "verbose": 1}

@@ -161,6 +161,10 @@ class Training(BaseEstimator):
         """The course of the learning rate, by settled settings."""
         return _DECAYS[self.decay](self, cast(float, self.learning_rate))
 
+    def portable(self) -> Training:
+        """A copy without where and how loudly a run went: all that a model's folder holds of it, and may say of it."""
+        return Training(**self.get_params(deep=False) | {"folder": None, "resume": False, "verbose": 1})
+
     def torch_device(self) -> torch.device:
         auto = "cuda" if torch.cuda.is_available() else "cpu"
         try:

@@ -4,7 +4,10 @@ Two shapes on disk: a **model folder** of ``model.json`` and ``model-<start of i
 a **state** (a checkpoint), one safetensors file that carries the same JSON in its header.
 
 *Loading runs no code* and needs no data: there are only tensors and plain JSON values. The checksums find
-truncation, bit rot and careless edits; they are no signature, since who can write a file can recompute them.
+truncation, bit rot and careless edits; they are no signature, since who can write a file can recompute them. So a
+file is refused before it costs time or memory: only regular files are read, and no more of them than they may hold
+(`read_file`); JSON has a largest size, depth and number of lists; weights are no longer than their listing says. All
+that goes wrong while stored values are made sense of is a StorageError (`reading`).
 
 *One file* is written under a temporary name beside its target, fsynced, and renamed over the target. The
 rename is atomic; without the fsync before it a power cut could leave the new name on an empty file, and
@@ -32,11 +35,13 @@ import math
 import os
 import platform
 import re
+import reprlib
 import secrets
+import stat
 from collections.abc import Collection, Iterator, Mapping
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import safetensors.torch
@@ -49,8 +54,8 @@ try:
 except ImportError:  # Windows: two processes that write into one folder at once are not kept apart
     fcntl = None  # type: ignore[assignment]
 
-__all__ = ["FORMAT_VERSION", "StorageError", "check_folder", "damaged", "decode", "encode", "held"]
-__all__ += ["load_folder", "load_state", "save_folder", "save_state", "write_file"]
+__all__ = ["FORMAT_VERSION", "StorageError", "check_folder", "damaged", "decode", "encode", "held", "line_of"]
+__all__ += ["load_folder", "load_state", "parse", "read_file", "reading", "save_folder", "save_state", "write_file"]
 
 FORMAT_VERSION = 1
 PathLike = str | os.PathLike[str]
@@ -61,12 +66,33 @@ _WEIGHTS = r"model-[0-9a-f]{12}\.safetensors"
 _SWEPT = re.compile(rf"{_WEIGHTS}|\.({_WEIGHTS}|model\.json)\.[0-9a-f]{{8}}\.tmp")
 _TEMPORARY = re.compile(r"\..+\.[0-9a-f]{8}\.tmp")
 _MAX_DEPTH = 50  # far below the recursion limit: what could be saved can be loaded
-_MAX_HEADER = 100_000_000  # safetensors reads no longer header
+_MAX_HEADER = 2**26  # bytes of JSON; it takes ten times as much as values, and safetensors reads no more than 1e8
+_MAX_LISTS = 2**20  # lists and dicts in it; an empty one takes 64 bytes and is written in 2
 _DTYPES = ["float64", "float32", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint8", "bool"]
+_STRINGS = re.compile(r'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)', re.DOTALL)  # of JSON; each character is looked at once
+_FLOATS = {repr(value): value for value in (math.nan, math.inf, -math.inf)}
+_DAMAGE = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RuntimeError, AssertionError)
 
 
 class StorageError(ValueError):
     """A file or folder is refused; the message says what was expected, what came and what would work."""
+
+
+@contextlib.contextmanager
+def reading(source: PathLike, expected: str) -> Iterator[None]:
+    """Any error that stored values cause here becomes a StorageError that names their file."""
+    try:
+        yield
+    except StorageError:
+        raise
+    except (*_DAMAGE, SafetensorError) as error:
+        raise damaged(source, expected, line_of(error)) from error
+
+
+def line_of(error: Exception) -> str:
+    """What an error says, in one line of bounded length."""
+    text = " ".join(str(error)[:1000].split())
+    return f"{text[:300]} ..." if len(text) > 300 else text or type(error).__name__
 
 
 def write_file(path: PathLike, data: bytes) -> None:
@@ -104,6 +130,7 @@ def save_folder(path: PathLike, tensors: Mapping[str, Tensor], meta: Mapping[str
     blob = safetensors.torch.save(ready)
     record = _seal(kind, ready, meta, weights_sha256=_sha256(blob))
     text = json.dumps(record, sort_keys=True, indent=1).encode() + b"\n"
+    _check_json(text.decode(), "meta")
     check_folder(path, kind=kind)
     target = Path(os.path.realpath(path))
     target.mkdir(parents=True, exist_ok=True)
@@ -125,26 +152,29 @@ def save_folder(path: PathLike, tensors: Mapping[str, Tensor], meta: Mapping[str
 def load_folder(path: PathLike, *, kind: str = "model") -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Load what `save_folder` saved: the tensors, on the CPU and sorted by name, and the metadata."""
     source = Path(path)
-    if not source.is_dir():
-        came = "a file" if source.exists() else "nothing"
+    if not os.path.isdir(source):
+        came = "a file" if os.path.exists(source) else "nothing"
         raise StorageError(f"expected a saved {kind} (a folder) at {source}, found {came}; check the path")
-    if not _RUN_FILES.isdisjoint(names := os.listdir(source)) and "model.json" not in names:
+    if any((source / name).exists() for name in _RUN_FILES) and not os.path.lexists(source / "model.json"):
         raise StorageError(
             f"{source} holds an unfinished run and no saved {kind} yet: continue it with --resume, or in Python fit "
             "with resume=True, then save"
         )
+    known: bytes | None = None
     for attempt in range(10):
-        record = _verify(_read(source / "model.json"), source / "model.json", kind)
-        weights = source / _weights_name(record)
+        text = read_file(source / "model.json", _MAX_HEADER)
+        if text != known:
+            record, known = _verify(text, source / "model.json", kind), text
+            weights, promised = source / _weights_name(record), _promised(record, source / "model.json")
         try:
-            blob = _read(weights)  # read once: what is hashed is what is loaded
+            blob = read_file(weights, 8 + _MAX_HEADER + promised)  # read once: what is hashed is what is loaded
             break
         except StorageError:  # a save may have replaced the model between our two reads
             if attempt == 9:
                 raise
     if _sha256(blob) != record["weights_sha256"]:
         raise damaged(weights, f"SHA-256 {record['weights_sha256']}", f"{_sha256(blob)}, {len(blob)} bytes")
-    return _tensors(blob, record, weights), decode(record["meta"])
+    return _tensors(blob, record, weights), _meta(record, source / "model.json")
 
 
 def check_folder(path: PathLike, *, kind: str = "model") -> None:
@@ -154,7 +184,7 @@ def check_folder(path: PathLike, *, kind: str = "model") -> None:
         raise StorageError(f"expected a folder at {folder}, found a file; {advice}")
     names = os.listdir(folder) if folder.exists() else []  # once: another may be saving here
     if "model.json" in names:
-        came = _parse(_read(folder / "model.json"), folder / "model.json").get("kind")
+        came = _parse(read_file(folder / "model.json", _MAX_HEADER), folder / "model.json").get("kind")
         if came != kind:
             raise StorageError(f"{folder} holds a saved {came!r}, which a {kind!r} may not replace; {advice}")
     elif _RUN_FILES.isdisjoint(names):
@@ -187,25 +217,30 @@ def held(folder: PathLike) -> Iterator[None]:
 def save_state(path: PathLike, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> None:
     """Save tensors and metadata (see `save_folder`) atomically as one safetensors file: for checkpoints."""
     ready = _ready(tensors)
-    blob = safetensors.torch.save(ready, {"sparsevae": _canonical(_seal("state", ready, meta))})
-    if int.from_bytes(blob[:8], "little") > _MAX_HEADER:
-        raise StorageError(f"meta takes over {_MAX_HEADER} bytes as JSON; store long lists as tensors")
+    text = _canonical(_seal("state", ready, meta))
+    blob = safetensors.torch.save(ready, {"sparsevae": text})
+    _check_json(text, "meta", int.from_bytes(blob[:8], "little"))
     write_file(path, blob)
 
 
 def load_state(path: PathLike) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Load what `save_state` saved: the tensors, on the CPU and sorted by name, and the metadata."""
     source = Path(path)
-    blob = _read(source)
-    length = int.from_bytes(blob[:8], "little")
-    if len(blob) < 8 + length:
-        raise damaged(source, f"a safetensors header of {length} bytes", f"a file of {len(blob)} bytes")
-    try:
-        text = json.loads(blob[8 : 8 + length])["__metadata__"]["sparsevae"].encode()
-    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-        raise StorageError(f"{source} is not a state saved by sparsevae, or its header is damaged") from error
-    record = _verify(text, source, "state")
-    return _tensors(blob, record, source), decode(record["meta"])
+    with _opened(source) as (file, size):
+        head = file.read(8)
+        length = int.from_bytes(head, "little")
+        if size < 8 + length or length > _MAX_HEADER:
+            raise damaged(source, f"a safetensors header of {length} bytes", f"a file of {size} bytes")
+        header = file.read(length)
+        try:
+            text = _loads(header, source)["__metadata__"]["sparsevae"].encode()
+        except (*_DAMAGE, StorageError) as error:
+            raise StorageError(f"{source} is not a state saved by sparsevae, or its header is damaged") from error
+        record = _verify(text, source, "state")
+        if size != 8 + length + (promised := _promised(record, source)):
+            raise damaged(source, f"{8 + length + promised} bytes", f"{size}")
+        blob = head + header + file.read(promised)
+    return _tensors(blob, record, source), _meta(record, source)
 
 
 # The record: what the JSON says.
@@ -222,11 +257,36 @@ def _seal(kind: str, tensors: Mapping[str, Tensor], meta: Mapping[str, Any], **m
     return record | {"sha256": _sha256(_canonical(record).encode())}
 
 
+def parse(text: bytes, source: PathLike) -> Any:
+    """The values that `encode` was given, from their JSON in a file; a StorageError where it holds none."""
+    with reading(source, "JSON"):
+        return decode(_loads(text, source))
+
+
+def _loads(text: bytes, source: PathLike) -> Any:
+    """JSON that was looked at before it is made into values."""
+    with reading(source, "JSON"):
+        _check_json(plain := text.decode(), source)
+        return json.loads(plain)
+
+
+def _check_json(text: str, source: PathLike, size: int | None = None) -> None:
+    """Refuse what would take much memory, or is nested so deep that a reader would run out of stack."""
+    marks = np.frombuffer(_STRINGS.sub("", text).encode("ascii", "replace"), np.uint8)
+    opens = (marks == ord("[")) | (marks == ord("{"))
+    closes = (marks == ord("]")) | (marks == ord("}"))
+    depth = int(np.cumsum(opens.astype(np.int32) - closes).max(initial=0))
+    for most, came, what in (
+        (_MAX_HEADER, len(text) if size is None else size, "bytes"),
+        (_MAX_LISTS, int(opens.sum()), "lists and dicts"),
+        (_MAX_DEPTH + 5, depth, "levels of nesting"),
+    ):
+        if came > most:
+            raise StorageError(f"{source} takes over {most} {what} as JSON; store long lists as tensors")
+
+
 def _parse(text: bytes, source: Path) -> dict[str, Any]:
-    try:
-        record = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise damaged(source, "JSON", str(error)) from error
+    record = _loads(text, source)
     if not isinstance(record, dict) or record.get("format") != "sparsevae":
         raise StorageError(f'{source} was not written by sparsevae: expected "format": "sparsevae" in it')
     return record
@@ -238,10 +298,8 @@ def _verify(text: bytes, source: Path, kind: str) -> dict[str, Any]:
     if isinstance(version, int) and version > FORMAT_VERSION:  # first: its checksum may be another
         reads = f"(format {version}, this one reads up to {FORMAT_VERSION})"
         raise StorageError(f"{source} was written by a newer sparsevae {reads}; upgrade sparsevae to load it")
-    try:
+    with reading(source, "strict JSON"):  # NaN and Infinity are not, and we never write them
         came = _sha256(_canonical({k: v for k, v in record.items() if k != "sha256"}).encode())
-    except (ValueError, RecursionError) as error:  # NaN and Infinity, which we never write
-        raise damaged(source, "strict JSON", str(error)) from error
     if came != record.get("sha256"):
         raise damaged(source, f"JSON with checksum {record.get('sha256')}", came)
     if not all(isinstance(record.get(key), dict) for key in ("meta", "tensors")):
@@ -250,6 +308,23 @@ def _verify(text: bytes, source: Path, kind: str) -> dict[str, Any]:
         holds = f"{source} holds a saved {record.get('kind')!r}"
         raise StorageError(f"{holds}, expected a {kind!r}; check the path")
     return record
+
+
+def _promised(record: Mapping[str, Any], source: Path) -> int:
+    """Bytes that the listed tensors take."""
+    total = 0
+    for name, entry in record["tensors"].items():
+        dtype, shape = (entry.get(k) if isinstance(entry, dict) else None for k in ("dtype", "shape"))
+        sizes = isinstance(shape, list) and len(shape) <= 64 and all(type(n) is int and 0 <= n < 2**63 for n in shape)
+        if dtype not in _DTYPES or not sizes:
+            raise damaged(source, f"the type and shape of tensor {name!r}", reprlib.repr(entry))
+        total += math.prod(shape) * getattr(torch, dtype).itemsize
+    return total
+
+
+def _meta(record: Mapping[str, Any], source: Path) -> dict[str, Any]:
+    with reading(source, "values that sparsevae stores"):
+        return dict(decode(record["meta"]))
 
 
 def damaged(source: PathLike, expected: str, came: str) -> StorageError:
@@ -291,7 +366,7 @@ def decode(value: Any) -> Any:
     if isinstance(value, list):
         return [decode(item) for item in value]
     if isinstance(value, dict) and value.keys() == {"$float"}:
-        return float(value["$float"])
+        return _FLOATS[value["$float"]]
     if isinstance(value, dict):
         return {key.removeprefix("$"): decode(item) for key, item in value.items()}
     return value
@@ -312,11 +387,9 @@ def _ready(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _tensors(blob: bytes, record: Mapping[str, Any], source: Path) -> dict[str, Tensor]:
-    try:
+    with reading(source, "a safetensors file"):
         tensors = safetensors.torch.load(blob)
-    except (SafetensorError, ValueError, LookupError, TypeError, RuntimeError, AssertionError) as error:
-        raise damaged(source, "a safetensors file", str(error)) from error
-    came, listed = _listing(tensors), record["tensors"]
+        came, listed = _listing(tensors), record["tensors"]
     for name in sorted(came.keys() | listed.keys()):
         if came.get(name) != listed.get(name):
             expected, found = (str(d.get(name, "no such tensor")) for d in (listed, came))
@@ -349,23 +422,46 @@ def _weights_name(record: Mapping[str, Any]) -> str:
 def _referenced(folder: Path) -> str | None:
     """The weights that the folder's model.json refers to; None without a model.json."""
     source = folder / "model.json"
-    return _weights_name(_parse(_read(source), source)) if source.exists() else None
+    return _weights_name(_parse(read_file(source, _MAX_HEADER), source)) if source.exists() else None
 
 
-def _read(path: Path) -> bytes:
+def read_file(path: Path, most: int) -> bytes:
+    """All of a regular file, of at most so many bytes."""
+    with _opened(path) as (file, size):
+        if size > most:
+            raise damaged(path, f"at most {most} bytes", f"a file of {size}")
+        return file.read(size)
+
+
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[tuple[BinaryIO, int]]:
+    """An open file and its size. Links are followed; what is no regular file may never end, and is refused."""
+    descriptor = None
     try:
-        return path.read_bytes()
+        wait = getattr(os, "O_NONBLOCK", 0)  # not for somebody to write into a pipe
+        descriptor = os.open(path, os.O_RDONLY | wait | getattr(os, "O_BINARY", 0))
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode):
+            came = "a directory" if stat.S_ISDIR(found.st_mode) else "a pipe or a device"
+            raise StorageError(f"expected a file saved by sparsevae at {path}, found {came}; check the path")
+        with os.fdopen(descriptor, "rb", closefd=False) as file:
+            yield file, found.st_size
     except OSError as error:
-        came = "no such file" if isinstance(error, FileNotFoundError) else error
+        came = "no such file" if isinstance(error, FileNotFoundError) else str(error)
         raise StorageError(f"expected a file saved by sparsevae at {path}: {came}; check the path") from error
+    finally:
+        if descriptor is not None:
+            os.close(descriptor)
 
 
 def _locked(path: Path) -> int | None:
     """The open file, locked as far as that can be done; None where there is none."""
     while fcntl is not None:
-        try:
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        try:  # not through a link: what it leads to is not ours to write into
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
         except OSError:  # a folder that may not be written to: whoever writes will hear of it
+            if path.is_symlink():
+                raise StorageError(f"expected no link at {path}, which locks a run's folder; remove it") from None
             break
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

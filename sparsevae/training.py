@@ -11,7 +11,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -28,6 +28,7 @@ from sparsevae.rows import Rows
 from sparsevae.schedules import Linear, Schedule
 from sparsevae.settings import Training
 from sparsevae.step import Run, evaluating
+from sparsevae.storage import reading
 from sparsevae.threads import cuda_arithmetic, threads
 from sparsevae.tokens import TokenData
 
@@ -154,7 +155,11 @@ def fit(
             if moments:
                 run.load_moments(moments)
             if found:
-                run.load(found[0])
+                with reading(cast(RunFolder, folder).checkpoint, "the state of this run"):
+                    for state in found[1], found[0]:  # the one to roll back to must fit as well
+                        run.load(state)
+                    if run.best and _shapes(run.best) != _shapes(run.model.state_dict()):
+                        raise ValueError("the best weights of another model")
                 history.extend(found[2])
             good = found[1] if found else run.state()
             try:
@@ -181,6 +186,10 @@ def _weights(model: nn.Module) -> dict[str, str]:
         frozen = isinstance(value, nn.Parameter) and not value.requires_grad
         found[f"weights {name}"] = f"{list(value.shape)}{' frozen' if frozen else ''}"
     return found
+
+
+def _shapes(tensors: Mapping[str, Tensor]) -> dict[str, torch.Size]:
+    return {name: value.shape for name, value in tensors.items()}
 
 
 def _warmups(objective: Objective, training: Training) -> dict[str, Schedule]:

@@ -632,16 +632,16 @@ def test_a_reader_beside_a_saver_sees_whole_versions(tmp_path: Path) -> None:
 def test_a_reader_overtaken_by_a_save_loads_the_new_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The worst moment: model.json is read, and before its weights are, they are replaced and swept away."""
     save_folder(tmp_path, *version(1))
-    real, overtaken = storage._read, []
+    real, overtaken = storage.read_file, []
 
-    def read(path: Path) -> bytes:
+    def read(path: Path, most: int) -> bytes:
         if path.suffix == ".safetensors" and not overtaken:
             overtaken.append(path)
             save_folder(tmp_path, *version(2))
             assert not path.exists()
-        return real(path)
+        return real(path, most)
 
-    monkeypatch.setattr(storage, "_read", read)
+    monkeypatch.setattr(storage, "read_file", read)
     assert version_of(load_folder(tmp_path)) == 2
     assert overtaken
 
