@@ -119,7 +119,7 @@ class RunFolder:
         for at in range(0, len(self._digests), _DIGEST):
             if self._digests[at : at + _DIGEST] != expected[at : at + _DIGEST]:
                 raise StorageError(
-                    f"line {at // _DIGEST + 1} of {self.history} is not what the run wrote, by the checkpoint's digest. "
+                    f"line {at // _DIGEST + 1} of {self.history} was changed: the checkpoint has another digest of it. "
                     "Restore the file from a copy, or delete it: the run itself is whole, and goes on without its "
                     "earlier reports."
                 )

@@ -44,7 +44,7 @@ MAGIC, VERSION = b"svzc", 1
 LAYOUTS = ("symbols", "mask", "split")
 _HEADER = struct.Struct("<4sBBQII")  # magic, version, layout, rows, K, cap: 22 bytes
 _MOST_UNITS, _MOST_COUNTS = 2**31 - 1, 2**24  # the columns of a CSR matrix are int32; float32 counts to 2^24
-_CHUNK = 1 << 20  # bits unfolded at a time, a byte each or more
+_CHUNK = 1 << 18  # bits unfolded at a time, a byte each or more
 
 Array = np.ndarray[Any, Any]
 

@@ -314,7 +314,7 @@ def _promised(record: Mapping[str, Any], source: Path) -> int:
     """Bytes that the listed tensors take."""
     total = 0
     for name, entry in record["tensors"].items():
-        dtype, shape = (entry.get(k) if isinstance(entry, dict) else None for k in ("dtype", "shape"))
+        dtype, shape = ((entry if isinstance(entry, dict) else {}).get(k, ()) for k in ("dtype", "shape"))
         sizes = isinstance(shape, list) and len(shape) <= 64 and all(type(n) is int and 0 <= n < 2**63 for n in shape)
         if dtype not in _DTYPES or not sizes:
             raise damaged(source, f"the type and shape of tensor {name!r}", reprlib.repr(entry))

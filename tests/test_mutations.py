@@ -192,7 +192,9 @@ def _tensors(tensors: dict[str, torch.Tensor], rand: random.Random) -> None:
         case 6:
             del tensors[name]
         case 7:
-            tensors[rand.choice(["x", "model.x", "second_stage.model.x", "scaling.x"])] = torch.zeros(rand.choice([0, 3]))
+            tensors[rand.choice(["x", "model.x", "second_stage.model.x", "scaling.x"])] = torch.zeros(
+                rand.choice([0, 3])
+            )
 
 
 def _sealed(record: dict[str, Any], blob: bytes, *, listed: bool) -> Files:
@@ -209,7 +211,7 @@ def mutated(files: Files, seed: int) -> tuple[Files, str]:
     """The files of a model folder after a mutation, and what kind that was; the same for the same seed."""
     rand = random.Random(seed)
     names = sorted(files)
-    weights, blob = next((n, files[n]) for n in names if n.endswith("safetensors"))
+    blob = next(files[name] for name in names if name.endswith("safetensors"))
     if seed % 3 == 0:  # the checksums stay as they were
         name = rand.choice(names)
         if rand.random() < 0.3:
@@ -239,7 +241,9 @@ def mutated(files: Files, seed: int) -> tuple[Files, str]:
         about = json.loads(blob[8 : 8 + header])
         _edit(about, rand)
         text = json.dumps(about).encode()
-        return _sealed(record, len(text).to_bytes(8, "little") + text + blob[8 + header :], listed=False), "sealed header"
+        return _sealed(
+            record, len(text).to_bytes(8, "little") + text + blob[8 + header :], listed=False
+        ), "sealed header"
     return _sealed(record, _bytes(blob, rand), listed=False), "sealed weights"
 
 
@@ -377,8 +381,8 @@ def _pack(seed: int) -> str:
 
 @pytest.mark.parametrize("name", ["vsc"])
 def test_a_mutated_model_folder_is_refused_clearly_or_works(name: str, tmp_path: Path) -> None:
-    counts = judge(outcomes(_load(BASES[name], tmp_path), range(40), tmp_path))
-    assert counts["refused"] > 20
+    counts = judge(outcomes(_load(BASES[name], tmp_path), range(30), tmp_path))
+    assert counts["refused"] > 15
 
 
 @pytest.mark.slow
@@ -565,7 +569,9 @@ def _layers(n: int, *, settled: bool) -> Callable[[dict[str, Any]], Any]:
     ],
     ids=range(16),
 )
-def test_a_forged_record_is_refused_before_it_takes_time_or_memory(change: Any, run_folder: Path, tmp_path: Path) -> None:
+def test_a_forged_record_is_refused_before_it_takes_time_or_memory(
+    change: Any, run_folder: Path, tmp_path: Path
+) -> None:
     path, before = _forged(run_folder, tmp_path / "forged", change), _peak()
     with alarm(2), pytest.raises(StorageError) as refused:
         sv.load(path)
@@ -591,7 +597,7 @@ def test_a_model_does_not_say_where_later_runs_write(run_folder: Path, tmp_path:
 
 def test_unpacking_takes_the_memory_of_its_codes(tmp_path: Path) -> None:
     """4 bytes per row and 8 per non-zero, were there a row in every bit and a unit on in each; in a process alone."""
-    size = 2**20
+    size = 2**19
     data = struct.pack("<4sBBQII", b"svzc", 1, 0, 8 * size, 1, 1) + b"\xff" * size
 
     def work(seed: int) -> str:
@@ -600,7 +606,7 @@ def test_unpacking_takes_the_memory_of_its_codes(tmp_path: Path) -> None:
 
     found = outcomes(work, range(1), tmp_path)
     assert found[0] == f"({8 * size}, 1) {8 * size} {12 * 8 * size + 4}"
-    assert int(found[-1].removesuffix(" MB")) < 12 * 8 + 60
+    assert int(found[-1].removesuffix(" MB")) < 12 * 8 // 2 + 60
 
 
 @pytest.mark.parametrize("rows", [2**64 - 1, 2**62, 10**9, 17])

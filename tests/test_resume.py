@@ -508,6 +508,68 @@ def test_reports_that_a_power_cut_took_are_told_and_the_steps_are_those_of_the_r
     assert est.n_steps_ == STEPS
 
 
+def change_digit(lines: list[bytes]) -> None:
+    loss = b'"loss": '
+    at = lines[2].index(loss) + len(loss) + 3
+    lines[2] = lines[2][:at] + (b"1" if lines[2][at:][:1] != b"1" else b"2") + lines[2][at + 1 :]
+
+
+@pytest.mark.parametrize(
+    ("change", "line"),
+    [
+        (change_digit, 3),
+        (lambda lines: lines.insert(1, lines[1]), 3),
+        (lambda lines: lines.pop(3), 4),
+        (lambda lines: lines.reverse(), 1),
+        (lambda lines: lines.insert(0, b'{"step": 1, "epoch": 0.1}\n'), 1),
+    ],
+    ids=["digit", "twice", "gone", "reversed", "invented"],
+)
+def test_a_changed_history_is_an_error_that_says_what_works(change: Any, line: int, half_run: Path) -> None:
+    history = half_run / "history.jsonl"
+    lines = history.read_bytes().splitlines(keepends=True)
+    change(lines)
+    history.write_bytes(b"".join(lines))
+    before = {p.name: p.read_bytes() for p in half_run.iterdir()}
+    words = rf"line {line} of .*history\.jsonl was changed.* Restore the file from a copy, or delete it"
+    with pytest.raises(sv.StorageError, match=words):
+        estimator(half_run, resume=True).fit(data())
+    assert {p.name: p.read_bytes() for p in half_run.iterdir() if not p.name.startswith(".")} == before
+    history.unlink()
+    with pytest.warns(UserWarning, match="lacks the reports from after step 0 to step 30"):
+        assert estimator(half_run, resume=True).fit(data()).n_steps_ == STEPS
+
+
+def test_a_checkpoint_without_digests_of_its_history_still_resumes(half_run: Path) -> None:
+    tensors, meta = storage.load_state(half_run / "checkpoint.safetensors")
+    del tensors["history"]  # as older versions wrote it
+    storage.save_state(half_run / "checkpoint.safetensors", tensors, meta)
+    est = estimator(half_run, resume=True).fit(data())
+    assert est.history_.column("step") == list(range(5, STEPS + 1, 5))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda t, m: m["now"].update(step=-5), "step=-5"),
+        (lambda t, m: m["now"].update(step="x"), "step='x'"),
+        (lambda t, m: m["now"].update(threads=10**9), "threads=1000000000"),
+        (lambda t, m: m["now"].pop("retries"), "retries=None"),
+        (lambda t, m: m.update(now=3), "the state of a run"),
+        (lambda t, m: m.pop("signature"), "the state of a run"),
+        (lambda t, m: t.pop(next(k for k in t if k.startswith("now."))), "the state of this run"),
+        (lambda t, m: t.update(history=torch.zeros(3, dtype=torch.bfloat16)), "the state of a run"),
+    ],
+)
+def test_a_forged_checkpoint_is_refused(change: Any, message: str, half_run: Path) -> None:
+    """With checksums that were made anew."""
+    tensors, meta = storage.load_state(half_run / "checkpoint.safetensors")
+    change(tensors, meta)
+    storage.save_state(half_run / "checkpoint.safetensors", tensors, meta)
+    with pytest.raises(sv.StorageError, match=rf"checkpoint\.safetensors.*{message}"):
+        estimator(half_run, resume=True).fit(data())
+
+
 def test_the_history_is_on_the_disk_before_the_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     order: list[str] = []
     fsync, replace = os.fsync, os.replace

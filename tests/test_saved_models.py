@@ -358,7 +358,10 @@ def forged(change: dict[str, Any], copy: Path) -> Path:
         ),
         ({"argument": {"n_components": 10**9}}, "its 301 stored numbers, got some that make a tensor of shape"),
         ({"argument": {"n_components": 10**18}}, "expected settings that make a model, got .*overflow"),
-        ({"argument": {"n_components": -3}}, "settings that make a model, got n_components must be an integer above 0, got -3"),
+        (
+            {"argument": {"n_components": -3}},
+            "settings that make a model, got n_components must be an integer above 0, got -3",
+        ),
         ({"argument": {"hidden": {"tuple": [10**9]}}}, "stored numbers, got some that make a tensor of shape"),
         ({"constructor": []}, r"constructor to be settings by name, got \[\]"),
         ({"training": {"dict": []}}, "expected settings that make a model"),
