@@ -162,7 +162,7 @@ def revive(
 def _check_settings(est: SparseCoder, settled: Mapping[str, Any]) -> None:
     """Refuse settings that `fit` would refuse, whether the user gave them or the data settled them."""
     check_sizes("hidden", hidden := settled.get("hidden", est.hidden or []), empty=True)
-    if est.hidden is not None and list(est.hidden) != hidden:
+    if est.hidden is not None and list(est.hidden) != list(hidden):
         raise ValueError(f"hidden={reprlib.repr(est.hidden)} with networks of {reprlib.repr(hidden)}")
     usual = {k: v for k, v in settled.get("usual", {}).items() if getattr(est, k) is None}
     type(est)(**est.get_params(deep=False) | {"training": None} | usual).check()
