@@ -53,13 +53,15 @@ def free_bits(floor: float) -> Term:
 class Objective(nn.Module):
     """loss = sum_k weight_k * mean_B(term_k). A term without a weight counts once.
 
-    Weights are buffers of shape () or (*members,), under the term's own name, for schedules to drive.
+    Weights are buffers of shape () or (*members,), under the term's own name, for schedules to drive. A term whose
+    value of a row depends on the other rows says so by an attribute `compares_rows`.
     """
 
     def __init__(self, *terms: Term, weights: Mapping[str, float] | None = None) -> None:
         super().__init__()
         self.terms = terms
         self.parts = nn.ModuleList(term for term in terms if isinstance(term, nn.Module))  # may have knobs of their own
+        self.compares_rows = any(getattr(term, "compares_rows", False) for term in terms)
         self.knobs = tuple(weights or ())
         for name, weight in (weights or {}).items():
             self.register_buffer(name, torch.tensor(float(weight)), persistent=False)

@@ -540,8 +540,8 @@ class Run:
         """
         total = 0.0
         with self._judging():
-            for part in items.split(BLOCK):
-                loss, _ = self.objective(self._tell(part))
+            for part, terms in self._judged(items):
+                loss = self.objective.weigh({name: term.mean(-1) for name, term in terms.items()})
                 total += float(loss.mean()) * len(part)
         return total / len(items)
 
@@ -549,8 +549,8 @@ class Run:
         """Which term of the validation loss is not finite, and on which rows ("loss" and none: they are too many)."""
         found: dict[str, list[int]] = {}
         with self._judging():
-            for part in items.split(BLOCK):
-                for name, term in self.objective.measure(self._tell(part)).items():
+            for part, terms in self._judged(items):
+                for name, term in terms.items():
                     bad = ~term.isfinite().reshape(-1, term.shape[-1]).all(0)
                     found.setdefault(name, []).extend(part[bad.expand(len(part))].tolist())
         return next(((name, rows) for name, rows in found.items() if rows), ("loss", []))
@@ -561,6 +561,19 @@ class Run:
         with torch.no_grad(), evaluating(self.model):
             yield
         self.set_knobs(self.step, but=self.lasting)
+
+    def _judged(self, items: Tensor) -> Iterator[tuple[Tensor, dict[str, Tensor]]]:
+        """Held-out rows in blocks, and every term of each block.
+
+        Where rows are compared, every one meets as many others, whatever the number of held-out rows: the last block is
+        filled up with training rows, whose own terms do not count.
+        """
+        size = min(BLOCK, len(self.items)) if self.objective.compares_rows else BLOCK
+        for part in items.split(size):
+            n, block = len(part), part
+            if self.objective.compares_rows:
+                block = torch.cat([part, _some(self.items, size - n, self.training.seed)])
+            yield part, {name: term[..., :n] for name, term in self.objective.measure(self._tell(block)).items()}
 
     def _tell(self, items: Tensor) -> Trace:
         x = self.prepare(self.rows.take(items))

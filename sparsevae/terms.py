@@ -74,7 +74,8 @@ def total_correlation(n_rows: int, log_weights: Callable[[int, int, Tensor], Ten
        + \sum_j KL(q(z_j) \,\|\, p(z_j))
 
     With L_ik = log q(z_i | x_k) of every pair of the batch and log weights w_ik, log q(z_i) is
-    logsumexp_k(w_ik + sum_j L_ikj) and log q(z_ij) is logsumexp_k(w_ik + L_ikj).
+    logsumexp_k(w_ik + sum_j L_ikj) and log q(z_ij) is logsumexp_k(w_ik + L_ikj). The estimates depend on M, most of
+    all where it is small.
     """
 
     def term(trace: Trace) -> dict[str, Tensor]:
@@ -90,6 +91,7 @@ def total_correlation(n_rows: int, log_weights: Callable[[int, int, Tensor], Ten
         conditional, prior = site.q.log_prob(site.value), site.p.log_prob(site.value)
         return {"mi": conditional - joint, "tc": joint - product, "dim_kl": product - prior}
 
+    term.compares_rows = True  # type: ignore[attr-defined]
     return term
 
 

@@ -376,6 +376,25 @@ def far(value: float = 1e30) -> Any:
     return data
 
 
+def test_the_validation_loss_of_compared_rows_does_not_depend_on_how_many_there_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Every held-out row meets as many others: in a last block of few rows, and where there is one row alone."""
+    found: dict[str, Any] = {}
+
+    def validate(self: Run, items: Tensor, validate: Any = Run.validate) -> float:
+        found.update({str(n): validate(self, items[:n]) for n in (512, 513, 5)})
+        found["each"] = [validate(self, item[None]) for item in items[:5]]
+        return 0.0
+
+    monkeypatch.setattr(Run, "validate", validate)
+    rows = np.tile(X, (6, 1)) + np.float32(0.1) * rng.normal(size=(1200, 10)).astype(np.float32)
+    make(sv.BetaTCVAE, training={"validation_fraction": 0.5, "report_every": 40}).fit(rows)
+    assert found["513"] == pytest.approx(found["512"], abs=0.03)
+    assert found["5"] == pytest.approx(found["512"], rel=0.5)
+    assert np.mean(found["each"]) == pytest.approx(found["5"], abs=0.05)
+
+
 def test_a_validation_loss_that_is_not_finite_is_told_once_and_ends_no_run(tmp_path: Path) -> None:
     settings = {"report_every": 5, "validation_fraction": 0.2, "patience": 2, "folder": str(tmp_path / "run")}
     message = rf"not finite at step 5: 'nll_x' is inf or nan on 1 of 40 held-out rows \(row {FAR} of X.*scale='auto'"
