@@ -13,11 +13,11 @@ from torch.distributions.utils import lazy_property
 from torch.nn.functional import logsigmoid, pad
 
 from sparsevae.choices import Choice, switch
-from sparsevae.distributions import bernoulli_kl, pair, times
+from sparsevae.distributions import bernoulli_kl, logit, pair, times
 from sparsevae.draw import Noise, blocks, draw_from
 from sparsevae.polynomials import outside, products
 
-__all__ = ["Capped"]
+__all__ = ["Capped", "shared_logit"]
 
 _SCALAR = torch.Size()
 
@@ -302,6 +302,27 @@ class Capped(Distribution):
         shape, tiny = (*sample_shape, *self.batch_shape), torch.finfo(self.logits.dtype).tiny
         u, v = (torch.rand_like(self.logits.new_empty((*shape, n))) for n in (*self.event_shape, self.width))
         return self.through_gates(u.clamp_min(tiny), v.clamp_min(tiny))
+
+
+def shared_logit(n: int, cap: int, share: float) -> float:
+    """The logit a of n like gates, at most `cap` of them on, for which E|b| is that share of min(cap, n), 0 < share < 1.
+
+    P(|b| = k) is in proportion to C(n, k) e^{ak}. The root lies above the logit of gates that know of no cap, which
+    takes from them, and below the a where each of these numbers is r = 1 + 1/(cap (1 - share)) times the one before or
+    more: then E[cap - |b|] is at most 1/(r - 1). It is halved in double precision until nothing is left between.
+    """
+    if cap >= n:
+        return logit(share)
+    k = torch.arange(cap + 1, dtype=torch.float64)
+    log_c = torch.cat([k[:1], torch.log((n + 1 - k[1:]) / k[1:]).cumsum(0)])
+    low = logit(share * cap / n)
+    high = math.log1p(1 / (cap * (1 - share))) + math.log(cap) - math.log(n + 1 - cap)
+    while low < (middle := (low + high) / 2) < high:
+        if float((torch.softmax(log_c + middle * k, 0) * (k - share * cap)).sum()) < 0:
+            low = middle
+        else:
+            high = middle
+    return middle
 
 
 def _choose(weights: Tensor, u: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.distributions import Distribution
 
 from sparsevae.beta import LogitBeta
-from sparsevae.capped import Capped
+from sparsevae.capped import Capped, shared_logit
 from sparsevae.counts import Counts
 from sparsevae.distributions import SpikeSlab, logit, normal
 from sparsevae.mixtures import TwoNormals, spike_slab
@@ -122,12 +122,16 @@ class FixedCounts(Prior):
 
 
 class FixedCapped(Prior):
-    """Gates with one p_on for all, of which at most `cap` are on. `learned` gives each unit its own."""
+    """Gates alike, of which at most `cap` are on, and in the mean that `share` of as many; `learned` starts from there.
 
-    def __init__(self, n_components: int, cap: int, p_on: float, *, learned: bool = False) -> None:
+    Without a limit, cap >= J, the share is P(on).
+    """
+
+    def __init__(self, n_components: int, cap: int, share: float, *, learned: bool = False) -> None:
         super().__init__(n_components)
         self.cap = cap
-        self.logits = nn.Parameter(torch.full((n_components,), logit(p_on)), requires_grad=learned)
+        start = torch.full((n_components,), shared_logit(n_components, cap, share))
+        self.logits = nn.Parameter(start, requires_grad=learned)
 
     def law(self, encode: Encode) -> Distribution:
         return Capped(self.logits, self.cap)

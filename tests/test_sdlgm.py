@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 from functools import cache
 from pathlib import Path
@@ -60,6 +61,28 @@ def test_no_code_and_no_draw_exceeds_the_cap(features: str) -> None:
         for z in (draw(q), draw(prior)):
             assert float(z.sum(-1).max()) <= 3
             assert set(z.unique().tolist()) <= {0.0, 1.0, 2.0, 3.0}
+
+
+@pytest.mark.parametrize("features", ["counts", "distinct"])
+@pytest.mark.parametrize(("n", "cap"), [(10, 1), (6, 3), (200, 40), (10, 9), (5, 5), (5, 8)])
+def test_alpha_is_the_prior_share_of_the_cap_in_use(features: str, n: int, cap: int) -> None:
+    """Of counts draws that are on, of distinct features the units, of which there are no more than n."""
+    for alpha in (1e-6, 0.1, 0.5, 0.9, 0.999):
+        law = sv.SDLGM(n, cap=cap, features=features, alpha=alpha).prior().law(None)
+        used = law.mean.sum() / (cap if features == "counts" else min(cap, n))
+        assert float(used) == pytest.approx(alpha, rel=1e-5)
+
+
+def test_a_stored_model_keeps_the_prior_that_it_was_trained_with(tmp_path: Path) -> None:
+    """Also one that alpha would no longer give, such as those from before alpha was the exact share of the cap."""
+    est = copy.deepcopy(distinct())
+    with torch.no_grad():
+        est.model_.prior.logits.sub_(0.3)
+    est.save(tmp_path)
+    again = sv.load(tmp_path)
+    assert torch.equal(again.model_.prior.logits, est.model_.prior.logits)
+    assert np.array_equal(again.score_samples(BITS[:20]), est.score_samples(BITS[:20]))
+    assert not np.array_equal(again.score_samples(BITS[:20]), distinct().score_samples(BITS[:20]))
 
 
 def test_distinct_features_are_zeros_and_ones_and_counts_may_be_more() -> None:
