@@ -305,7 +305,7 @@ class Capped(Distribution):
 
 
 def shared_logit(n: int, cap: int, share: float) -> float:
-    """The logit a of n like gates, at most `cap` of them on, for which E|b| is that share of min(cap, n), 0 < share < 1.
+    """The logit a of n gates alike, at most `cap` of them on, with E|b| = share min(cap, n); 0 < share < 1.
 
     P(|b| = k) is in proportion to C(n, k) e^{ak}. The root lies above the logit of gates that know of no cap, which
     takes from them, and below the a where each of these numbers is r = 1 + 1/(cap (1 - share)) times the one before or

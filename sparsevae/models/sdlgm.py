@@ -75,7 +75,7 @@ class SDLGM(DiscreteCoder):
 
     cap: Annotated[int, "L0: the most features that a code may have."] = 10
     features: Annotated[str, "counts (the paper's multinomial) or distinct (at most `cap` different ones)."] = "counts"
-    alpha: Annotated[float, "Prior share of the cap in use, in (0, 1); of counts it is P(gate on), the paper's lambda_0."] = 0.5
+    alpha: Annotated[float, "Prior share of the cap in use, in (0, 1); for counts P(gate on): lambda_0."] = 0.5
     kl: Annotated[str, "For features='counts', which KL: tight (of the code itself) or paper (larger)."] = "tight"
     gradient: Annotated[str, "How gradients pass the draws: auto, paper (relaxed counts), or one of `gradients`."] = (
         "auto"

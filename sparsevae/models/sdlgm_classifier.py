@@ -83,7 +83,7 @@ class SDLGMClassifier(Classifies, LabelUnitCoder):
         float | str, "P(label) above which it is predicted, or 'cv': the best by micro-F1 (.5 below 8 rows)."
     ] = "cv"
     folds: Annotated[int, "Folds of threshold='cv': so many more fits."] = 5
-    alpha: Annotated[float, "Prior share of the cap in use, in (0, 1); of counts it is P(gate on), the paper's lambda_0."] = 0.5
+    alpha: Annotated[float, "Prior share of the cap in use, in (0, 1); for counts P(gate on): lambda_0."] = 0.5
     kl: Annotated[str, "KL of counts: tight (of the code itself) or paper (larger)."] = "tight"
     gradient: Annotated[str, "How gradients pass the draws that explain x: as in SDLGM."] = "auto"
     tau: Annotated[float | Schedule, "Temperature of gates, where gradients are relaxed."] = 0.5
