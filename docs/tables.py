@@ -446,7 +446,8 @@ def not_sdlgm() -> Iterator[list[str]]:
     tests = {key: x["test"] for key, x in labelled().items()}
     gains = [tests[(*c, f"{m}, as printed")] - tests[(*c, "mlp")] for c in COLUMNS[:4] for m in ("dis", "gen", "con")]
     short = result("sdlgm_table2")["verdict"]["birds_and_emotions_short_by, as printed"]["most"]
-    lost = -min(x["test"] - x["published"] for (d, _, m), x in labelled().items() if d == "cal500" and "printed" in m)
+    own = [labelled()[(*c, f"{m}, as printed")] for c in COLUMNS[4:] for m in ("dis", "gen", "con")]
+    lost = max(x["published"] - x["test"] for x in own)
     seen = (
         f"as printed at most {short:.1f} points below them on Emotions and Birds, {lost:.1f} on CAL500; on the former "
     )
