@@ -51,7 +51,7 @@ def check_form(y: Any) -> None:
     """Refuse what is no column or table, whatever its values: a str, a number, a dict, a set, a generator."""
     if isinstance(y, (list, tuple)) and len({np.shape(row) for row in y if not isinstance(row, str)}) > 1:
         raise ValueError("y holds lists of different lengths: make them 0/1 with sklearn's MultiLabelBinarizer.")
-    if not np.ndim(y):
+    if not np.asarray(y).ndim:
         found = f"{type(y).__name__}, {reprlib.repr(y)}{': pass list(y)' if isinstance(y, Iterator) else ''}"
         raise ValueError(f"y must be an array or list, (n,) or (n, L), a row for each of X; got a {found}.")
 
