@@ -86,8 +86,7 @@ class SDLGM(DiscreteCoder):
     ] = 0.5
     tau_z: Annotated[
         float | str | Schedule,
-        "For features='counts', temperature of features, with 'paper' or a concrete gradient: a number, a schedule, or "
-        "'learned'.",
+        "For features='counts', as tau, the temperature of features, also of the concrete gradients.",
     ] = 0.5
     tau_bounds: Annotated[tuple[float, float] | None, "Bounds of learned temperatures; None lets them run away."] = (
         0.1,

@@ -55,8 +55,7 @@ class SDLGMClassifier(Classifies, LabelUnitCoder):
 
     References
     ----------
-    Xu, Onoro Rubio, Serra, Niepert, "Learning sparsity of representations with discrete latent variables" (SDLGM),
-    section III-C and table II.
+    Xu, Onoro Rubio, Serra, Niepert, "Learning sparsity of representations with discrete latent variables", III-C.
 
     Examples
     --------
