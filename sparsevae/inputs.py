@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 __all__ = ["Arrays", "Input", "read_codes"]
 
 Array = np.ndarray[Any, Any]
-_REACH = 1e33  # deviations from the training data; a few layers later that is still a float32
+_REACH = 1e33  # deviations from the training data, or a code's values; a few layers later that is still a float32
 
 
 class Input:
@@ -446,6 +446,9 @@ def read_codes(Z: Any, n_components: int) -> Any:
         raise ValueError(f"Z must hold codes, finite numbers of shape (n, {n_components}): {error}") from error
     if Z.shape[1] != n_components:
         raise ValueError(f"codes have {n_components} columns, one per unit; got {Z.shape[1]}.")
+    values: Any = getattr(Z, "data", Z) if scipy.sparse.issparse(Z) else Z
+    if (largest := float(np.abs(values).max(initial=0))) > _REACH:
+        raise ValueError(f"Z has values up to {largest:.1e}: too far from any code for the networks' float32.")
     return Z
 
 

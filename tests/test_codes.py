@@ -13,6 +13,7 @@ import sparsevae as sv
 from sparsevae import plots
 from sparsevae.codes import capped
 from sparsevae.distributions import SpikeSlab
+from sparsevae.labels import read_labels
 from sparsevae.models import SUPERVISED
 from sparsevae.models import known as every_model
 from sparsevae.one_hot import OneHotCode
@@ -174,6 +175,7 @@ REFUSED_CODES: dict[str, tuple[Any, str]] = {
     "infinity": (np.full((2, 12), np.inf), "contains infinity"),
     "beyond float32": (np.full((2, 12), 1e300), "contains infinity"),
     "beyond any float": ([[10**400] + [0] * 11], "Z must hold codes, finite numbers of shape"),
+    "beyond what the decoder's float32 bears": (np.full((2, 12), -1e38), "values up to 1.0e\\+38: too far"),
     "words": ([["a"] * 12], "could not convert string"),
     "None": ([[None] * 12], "NaN"),
     "complex": (np.ones((2, 12)) * 1j, "Complex data not supported"),
@@ -205,6 +207,18 @@ def test_codes_are_one_and_the_same_in_every_form() -> None:
     for same in (backwards, halves, sp.csr_array(Z), Z.toarray().tolist(), *forms, *arrays):
         assert np.array_equal(est.inverse_transform(same), expected)
     assert np.array_equal(Z.toarray(), backwards.toarray())  # and none of them was changed
+
+
+def test_labels_are_looked_at_in_the_same_way() -> None:
+    bits = sp.csr_matrix(np.ones((3, 4), int))
+    bits.indices[1] = -1
+    with pytest.raises(ValueError, match="y is a damaged sparse matrix"):
+        read_labels(bits, None)
+    classes = np.ma.array(["a", "b", "a"], mask=[False, True, False])
+    with pytest.raises(ValueError, match="y"):
+        read_labels(classes, None)
+    with pytest.raises(ValueError, match="NaN"):
+        read_labels(np.ma.array([[0, 1], [1, 0]], mask=[[0, 0], [0, 1]]), None)
 
 
 # -- values that a unit can have -------------------------------------------------------------------------------------

@@ -40,11 +40,13 @@ def filled(values: Any) -> Any:
     """A masked array with NaN in place of what is masked (None among what are not numbers); all else as it is."""
     if not isinstance(values, np.ma.MaskedArray):
         return values
-    if not np.ma.getmaskarray(values).any():
+    missing = np.ma.getmaskarray(values)
+    if not missing.any():
         return values.data
     numbers = values.dtype.kind in "biuf"
-    wide: Any = values.astype(np.float64 if numbers else object)
-    return wide.filled(np.nan if numbers else None)
+    found = values.data.astype(np.float64 if numbers else object)
+    found[missing] = np.nan if numbers else None
+    return found
 
 
 def sound(values: Any, name: str) -> Any:
