@@ -106,7 +106,7 @@ def test_a_group_s_second_choice_takes_no_place_under_a_cap() -> None:
 
 
 def test_where_no_unit_is_ever_off_a_capped_code_errs_as_the_largest_values_do(digits: Any) -> None:
-    training = sv.Training(steps=300, kl_warmup=0.9, verbose=0)
+    training = sv.Training(steps=120, kl_warmup=0.9, verbose=0)
     est = sv.VSC(8, alpha=1.0, hidden=(32,), training=training).fit(digits.X[:500])
     X = digits.X[500:800]
     whole = est.transform(X).toarray()
