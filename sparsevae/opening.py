@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 __all__ = ["DataFileError", "check_size", "free_memory", "opened", "parsing", "read_all", "read_csv", "read_parquet"]
-__all__ += ["size_of"]
+__all__ += ["read_text", "size_of"]
 
 UNPACKED = 2**28  # bytes that packed data may become, whatever their size in the file
 RATIO = 200  # or so many times the size of the file
 COLUMNS = 100_000  # of a .csv or .parquet: Arrow takes about 10 kB and 50 microseconds for each
 LINE = 2**23  # bytes of its first line
-_CHUNK = 2**22
+_FIRST, _CHUNK = 2**12, 2**22  # bytes that are read at a time
 _ARRAYS = "; save so wide a table with numpy.save"
 
 
@@ -145,20 +145,46 @@ def size_of(file: io.BufferedReader) -> int:
 
 
 def read_all(path: str | os.PathLike[str]) -> bytes:
-    """All bytes of a file; those of an .xz unpacked."""
+    """All bytes of a file that is small by its nature, such as a picture."""
     with opened(path) as file:
         size = size_of(file)
-        check_size(path, size)
-        if Path(path).suffix.lower() != ".xz":
-            with parsing(path, "cannot be read"):
-                return file.read(size)
-        pieces, total = [], 0
-        with parsing(path, "not a whole .xz file"), lzma.open(file) as unpacked:
-            while piece := unpacked.read(_CHUNK):
-                total += len(piece)
-                check_size(path, total, size, "; unpack it")
-                pieces.append(piece)
-        return b"".join(pieces)
+        if size > UNPACKED:
+            raise DataFileError(f"{path}: has {_size(size)}; such a file has {_size(UNPACKED)} at most")
+        with parsing(path, "cannot be read"):
+            return file.read(size)
+
+
+def read_text(path: str | os.PathLike[str]) -> str:
+    """A text in UTF-8; that of an .xz unpacked.
+
+    A file that has zero bytes at its beginning is refused: it is binary, or in UTF-16.
+    """
+    packed = Path(path).suffix.lower() == ".xz"
+    fault = "not a whole .xz file" if packed else "cannot be read"
+    raw = bytearray()
+    with opened(path) as file:
+        size = size_of(file)
+        stream = lzma.LZMAFile(file, format=lzma.FORMAT_XZ) if packed else file  # noqa: SIM115
+        with parsing(path, fault):
+            piece = stream.read(_FIRST)
+        _check_text(path, piece)
+        check_size(path, 3 * size)  # its bytes, the text, its lines
+        while piece:
+            raw += piece
+            if packed:
+                check_size(path, len(raw), size, "; unpack it")
+            with parsing(path, fault):
+                piece = stream.read(_CHUNK)
+    try:
+        return raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = raw[: error.start].count(b"\n") + 1
+        raise DataFileError(f"{path}, line {line}: not UTF-8 ({error}); convert the file") from error
+
+
+def _check_text(path: str | os.PathLike[str], beginning: bytes) -> None:
+    if b"\0" in beginning:
+        raise DataFileError(f"{path}: not a text file in UTF-8 (it holds zero bytes)")
 
 
 def read_csv(
@@ -196,6 +222,7 @@ def read_csv(
 def _first_line(path: str | os.PathLike[str], file: io.BufferedReader) -> list[str]:
     """The cells of a table's first line."""
     head = file.read(LINE)
+    _check_text(path, head[:_FIRST])
     if len(head) == LINE and b"\n" not in head:
         raise DataFileError(f"{path}: its first line is longer than {_size(LINE)}: no table of columns{_ARRAYS}")
     with parsing(path, "not a text file in UTF-8"):

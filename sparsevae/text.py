@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from sparsevae.numeric import check_number
-from sparsevae.opening import DataFileError, parsing, read_all, read_csv, read_parquet
+from sparsevae.opening import parsing, read_csv, read_parquet, read_text
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
@@ -203,12 +203,7 @@ def read_lines(path: Path) -> list[str]:
 
     They end at a line feed only: str.splitlines would also cut at U+2028 and other rare characters.
     """
-    try:
-        text = read_all(path).decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = error.object[: error.start].count(b"\n") + 1
-        raise DataFileError(f"{path}, line {line}: not UTF-8; convert the file, or pass a list of str") from error
-    lines = text.replace("\r\n", "\n").split("\n")
+    lines = read_text(path).replace("\r\n", "\n").split("\n")
     return lines[:-1] if lines[-1] == "" else lines
 
 

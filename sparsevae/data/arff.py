@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..opening import check_size, parsing, read_all
+from ..opening import check_size, read_text
 from .dataset import Rows
 
 _QUOTED = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\""""
@@ -56,9 +56,8 @@ def read_arff(path: str | os.PathLike[str]) -> Arff:
     Arff(X=array([[96.5,  1. ]]), columns=('tempo', 'key'), values=(None, ('minor', 'major')))
     """
     path = Path(path)
-    raw = read_all(path)
-    with parsing(path, "not a text file in UTF-8"):
-        lines = raw.decode("utf-8-sig").split("\n")
+    text = read_text(path)
+    lines = text.split("\n")
     columns: dict[str, tuple[str, ...] | None] = {}
     read: list[Callable[[str], float]] = []
     rows: list[Any] = []  # lists of numbers, or dictionaries from index to number
@@ -77,38 +76,38 @@ def read_arff(path: str | os.PathLike[str]) -> Arff:
             elif keyword == "@attribute":
                 name, values = _declaration(line)
                 if name in columns:
-                    raise ValueError(f"the attribute {name!r} is declared twice")
+                    raise ValueError(f"the attribute {short(name)} is declared twice")
                 columns[name] = values
                 read.append(_reader(name, values))
             elif keyword == "@data":
                 begun = number
             elif keyword != "@relation":
-                raise ValueError(f"expected @relation, @attribute or @data, got {_short(line)}")
+                raise ValueError(f"expected @relation, @attribute or @data, got {short(line)}")
         except ValueError as error:
             raise ValueError(f"{path}, line {number}: {error}") from error
     if begun is None:
         raise ValueError(f"{path}: expected a line @data before the rows, and there is none in {len(lines)} lines")
     if not rows:
         raise ValueError(f"{path}: no row follows @data in line {begun}")
-    return Arff(_matrix(path, len(raw), rows, list(columns.values())), tuple(columns), tuple(columns.values()))
+    return Arff(_matrix(path, len(text), rows, list(columns.values())), tuple(columns), tuple(columns.values()))
 
 
 def _declaration(line: str) -> tuple[str, tuple[str, ...] | None]:
     """``@attribute name type``: the name, and the values of a nominal type or None for a numeric one."""
     match = _DECLARATION.fullmatch(line)
     if match is None:
-        raise ValueError(f"expected @attribute, a name (in quotes if it has blanks) and a type, got {_short(line)}")
+        raise ValueError(f"expected @attribute, a name (in quotes if it has blanks) and a type, got {short(line)}")
     name, kind = _plain(match[1]), match[2]
     if kind.lower() in _NUMERIC:
         return name, None
     if not (kind.startswith("{") and kind.endswith("}")):
         raise ValueError(
-            f"the attribute {name!r} is of type {_short(kind)}; expected {', '.join(_NUMERIC)}, or the values of a "
+            f"the attribute {short(name)} is of type {short(kind)}; expected {', '.join(_NUMERIC)}, or the values of a "
             "nominal one as {a, b}: text and dates are no numbers, take the column out"
         )
     values = tuple(_cells(kind[1:-1]))
     if "" in values or len(set(values)) != len(values):
-        raise ValueError(f"the values of {name!r} must be different and not empty, got {_short(kind)}")
+        raise ValueError(f"the values of {short(name)} must be different and not empty, got {short(kind)}")
     return name, values
 
 
@@ -131,7 +130,7 @@ def _reader(name: str, values: tuple[str, ...] | None) -> Callable[[str], float]
         if known is not None:
             if cell not in known:
                 raise ValueError(
-                    f"{name!r} has no value {_short(cell)}; it was declared with {_short(', '.join(known))}"
+                    f"{short(name)} has no value {short(cell)}; it was declared with {short(', '.join(known))}"
                 )
             return known[cell]
         try:
@@ -139,7 +138,7 @@ def _reader(name: str, values: tuple[str, ...] | None) -> Callable[[str], float]
         except ValueError:
             number = math.nan
         if not math.isfinite(number):
-            raise ValueError(f"expected a finite number for {name!r}, or ? where it is missing; got {_short(cell)}")
+            raise ValueError(f"expected a finite number for {short(name)}, or ? where it is missing; got {short(cell)}")
         return number
 
     return read
@@ -155,7 +154,7 @@ def _dense(line: str, read: list[Callable[[str], float]]) -> list[float]:
 def _sparse(line: str, read: list[Callable[[str], float]]) -> dict[int, float]:
     """``{index value, ...}``; the numbers that are named, by index."""
     if not line.endswith("}"):
-        raise ValueError(f"a sparse row must end with }}, got {_short(line)}")
+        raise ValueError(f"a sparse row must end with }}, got {short(line)}")
     inside = line[1:-1].strip()
     row: dict[int, float] = {}
     for match in _each(_ENTRY, inside) if inside else []:
@@ -182,7 +181,7 @@ def _each(pattern: re.Pattern[str], text: str) -> Iterator[re.Match[str]]:
         match = pattern.match(text, place)
         if match is None:
             what = "index and value" if pattern is _ENTRY else "a value, its quotes closed"
-            raise ValueError(f"expected {what}, then a comma or the end; got {_short(text[place:])}")
+            raise ValueError(f"expected {what}, then a comma or the end; got {short(text[place:])}")
         yield match
         if not match[match.re.groups]:
             return
@@ -195,7 +194,8 @@ def _plain(text: str) -> str:
     return re.sub(r"\\(.)", r"\1", text[1:-1]) if text[:1] in ("'", '"') else text
 
 
-def _short(text: str) -> str:
+def short(text: str) -> str:
+    """In quotes, and no longer than a message bears."""
     return repr(text if len(text) <= 60 else text[:57] + "...")
 
 

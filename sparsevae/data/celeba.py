@@ -106,7 +106,7 @@ def make(
         y=None if labels is None else labels[splits[0]],
         y_test=None if labels is None or not len(X_test) else labels[splits[1]],
         image_shape=(size, size, 3),
-        label_names=attributes.columns if attributes else None,
+        label_names=(attributes.columns or None) if attributes else None,
         about=ABOUT,
     )
 
@@ -116,12 +116,12 @@ def _name(member: str) -> str:
 
 
 @contextmanager
-def _pictures(found: Path) -> Iterator[tuple[list[str], Callable[[str], bytes], Path]]:
-    """The pictures in the order of their names, what reads one, and the folder to look for the lists in."""
+def _pictures(found: Path) -> Iterator[tuple[list[str], Callable[[str], tuple[str, bytes]], Path]]:
+    """The pictures in the order of their names, what finds and reads one, and the folder to look for the lists in."""
     folder = found if found.is_dir() else found.parent
     members = _sorted(map(str, found.glob("**/*.jpg")), found) if found.is_dir() else []
     if members:
-        yield members, lambda member: read_all(member), folder
+        yield members, lambda member: (member, read_all(member)), folder
         return
     archives = sorted(found.glob("*.zip")) if found.is_dir() else [found]
     if len(archives) > 1:  # the official folder also offers other archives
@@ -136,10 +136,11 @@ def _pictures(found: Path) -> Iterator[tuple[list[str], Callable[[str], bytes], 
         if not members:
             raise CELEBA.missing(f"no .jpg file in {archives[0]}")
 
-        def read(member: str) -> bytes:
-            check_size(archives[0], archive.getinfo(member).file_size, size_of(file))
-            with parsing(f"{archives[0]}, {member}", "not a whole file in a zip"):
-                return archive.read(member)
+        def read(member: str) -> tuple[str, bytes]:
+            place = f"{archives[0]}, {member}"
+            check_size(place, archive.getinfo(member).file_size, size_of(file))
+            with parsing(place, "not a whole file in a zip"):
+                return place, archive.read(member)
 
         yield members, read, folder
 
@@ -192,10 +193,12 @@ def _table(folder: Path, files: Sequence[str]) -> _Table | None:
     if len(widths) != 1 or not min(widths):
         raise ValueError(f"{found}: expected lines such as '000001.jpg 0 1 1', all of one length")
     width = widths.pop()
+    if 0 < len(header) < width:
+        raise ValueError(f"{found}: expected the names of {width} columns before the first picture, got {len(header)}")
     return _Table(found, tuple(header[-width:]), values)
 
 
-def _decode(members: Sequence[str], read: Callable[[str], bytes], size: int) -> np.ndarray:
+def _decode(members: Sequence[str], read: Callable[[str], tuple[str, bytes]], size: int) -> np.ndarray:
     """Pictures to rows, (len(members), size * size * 3) uint8."""
     from PIL import Image
 
@@ -203,11 +206,16 @@ def _decode(members: Sequence[str], read: Callable[[str], bytes], size: int) -> 
 
     def fill(start: int) -> None:
         for i, member in enumerate(members[start : start + BLOCK], start):
-            content = io.BytesIO(read(member))
-            with parsing(member, "not a whole JPEG picture"), Image.open(content, formats=("JPEG",)) as picture:
+            place, content = read(member)
+            if content[:2] != b"\xff\xd8":
+                raise DataFileError(f"{place}: not a whole JPEG picture (it does not begin as one)")
+            with (
+                parsing(place, "not a whole JPEG picture"),
+                Image.open(io.BytesIO(content), formats=("JPEG",)) as picture,
+            ):
                 if picture.size not in SIZES:
                     raise DataFileError(
-                        f"{member}: expected an aligned picture of 178 x 218 pixels, or 89 x 109, "
+                        f"{place}: expected an aligned picture of 178 x 218 pixels, or 89 x 109, "
                         f"got {picture.size[0]} x {picture.size[1]}"
                     )
                 scale = picture.size[0] / SIZES[1][0]

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
+from ..opening import parsing
 from ..text import UNKNOWN, Vocabulary, read_lines
 from .dataset import Dataset
 from .fetch import ByHand
@@ -100,7 +101,9 @@ def vocabulary(path: str | os.PathLike[str] | None = None, *, tokenizer: str = "
     folder = DBPEDIA.find(path)
     for name in ("vocab.txt", "vocab.txt.xz"):
         if (folder / name).is_file():
-            return Vocabulary(tuple(_read(folder / name)), tokenizer)
+            words = tuple(_read(folder / name))
+            with parsing(folder / name, "not a vocabulary"):
+                return Vocabulary(words, tokenizer)
     raise DBPEDIA.missing(f"{folder} has neither vocab.txt nor vocab.txt.xz")
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ..opening import DataFileError, parsing, read_all
+from ..opening import DataFileError, parsing, read_text
 from .dataset import Dataset
 from .fetch import ByHand
 from .files import Npz
@@ -109,6 +109,8 @@ def _packed(file: Path) -> list[tuple[np.ndarray, ...]]:
         raise ValueError(f"{file}: expected channels {', '.join(CHANNELS)}; got {str(channels)[:200]}")
     if wrong := [key for key in keys if arrays[key].dtype.kind not in "biuf"]:
         raise ValueError(f"{file}: expected numbers, and {', '.join(wrong)} hold none")
+    if wrong := [key for key in keys if key[0] != "x" and arrays[key].ndim != 1]:
+        raise ValueError(f"{file}: expected one number a row, and not so in {', '.join(wrong)}")
     splits = []
     for x, y, subject in (keys[:3], keys[3:]):
         X = arrays[x]
@@ -132,9 +134,9 @@ def _text(original: Path, split: str, files: list[str], width: int) -> tuple[np.
 def _numbers(file: Path, dtype: type[np.generic]) -> np.ndarray:
     if not file.is_file():
         raise HAR.missing(f"{file} is not there")
-    text = io.BytesIO(read_all(file))
+    lines = io.StringIO(read_text(file))
     with parsing(file, "expected lines of numbers, all of one length"):
-        return np.loadtxt(text, dtype=dtype, ndmin=2)
+        return np.loadtxt(lines, dtype=dtype, ndmin=2)
 
 
 def _feature_names(original: Path) -> tuple[str, ...] | None:
@@ -143,5 +145,8 @@ def _feature_names(original: Path) -> tuple[str, ...] | None:
     if not file.is_file():
         return None
     with parsing(file, "expected lines of a number and a name"):
-        lines = read_all(file).decode().splitlines()
-        return tuple(line.split(maxsplit=1)[1].strip() for line in lines if line.strip())
+        lines = read_text(file).splitlines()
+        names = tuple(line.split(maxsplit=1)[1].strip() for line in lines if line.strip())
+    if len(names) != FEATURES:
+        raise ValueError(f"{file}: expected the names of {FEATURES} features, got {len(names)}")
+    return names

@@ -18,7 +18,7 @@ import numpy as np
 from sparsevae.numeric import check_seed
 from sparsevae.opening import DataFileError, parsing, read_all
 
-from .arff import Arff, read_arff
+from .arff import Arff, read_arff, short
 from .dataset import Dataset, Rows
 from .fetch import Collection
 
@@ -200,8 +200,8 @@ def _part(path: Path, table: Arff, names: tuple[str, ...], labels: Path) -> tupl
     for name in names:
         if name not in where:
             close = get_close_matches(name, where, n=1)  # not the whole list: there may be thousands
-            hint = f"; did you mean {close[0]!r}?" if close else ""
-            raise ValueError(f"{labels} names a label {name!r}, and {path} has no such attribute{hint}")
+            hint = f"; did you mean {short(close[0])}?" if close else ""
+            raise ValueError(f"{labels} names a label {short(name)}, and {path} has no such attribute{hint}")
     inside = [where[name] for name in names]
     outside = [where[column] for column in _features(table, names)]
     if not outside:
@@ -212,7 +212,8 @@ def _part(path: Path, table: Arff, names: tuple[str, ...], labels: Path) -> tupl
         declared = table.values[inside[label]] or ()
         if not np.isin(Y[:, label], (0, 1)).all() or not set(declared) <= {"0", "1"}:  # of {yes, no}, which is 1?
             held = declared or tuple(np.unique(Y[:, label])[:5].tolist())
-            raise ValueError(f"{path}: the label {name!r} must be 0 or 1 in every row; its values are {held}")
+            values = str(held)[:100]
+            raise ValueError(f"{path}: the label {short(name)} must be 0 or 1 in every row; its values are {values}")
     return table.X[:, outside], Y.astype(np.uint8)
 
 
@@ -243,14 +244,14 @@ def read_labels(path: str | os.PathLike[str]) -> tuple[str, ...]:
         depth += 1
         wanted = "labels" if depth == 1 else "label"
         if tag.rpartition(":")[2] != wanted:
-            raise fault(f"expected <{wanted}>, got <{tag}>")
+            raise fault(f"expected <{wanted}>, got <{tag[:60]}>")
         if depth == 1:
             return
         name = attributes.get("name", "")
         if not name:
             raise fault('expected <label name="...">, got a label without a name')
         if name in names:
-            raise fault(f"the label {name!r} stands in line {names[name]} already")
+            raise fault(f"the label {short(name)} stands in line {names[name]} already")
         names[name] = parser.CurrentLineNumber
 
     def end(tag: str) -> None:
@@ -258,7 +259,8 @@ def read_labels(path: str | os.PathLike[str]) -> tuple[str, ...]:
         depth -= 1
 
     def entity(name: str, *rest: Any) -> None:
-        raise fault(f"the entity {name!r} is declared; write out what it stands for")  # a few could stand for gigabytes
+        # a few entities could stand for gigabytes
+        raise fault(f"the entity {short(name)} is declared; write out what it stands for")
 
     parser.StartElementHandler, parser.EndElementHandler, parser.EntityDeclHandler = start, end, entity
     with parsing(path, "not XML"):

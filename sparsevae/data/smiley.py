@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sparsevae.numeric import check_seed
-from sparsevae.opening import check_size, opened, parsing, size_of
+from sparsevae.opening import DataFileError, check_size, opened, parsing, size_of
 from sparsevae.parameters import check_number
 
 from .dataset import Dataset, check_rows
@@ -191,6 +191,9 @@ def _matlab(path: Path, content: Any) -> dict[str, np.ndarray]:
     """The three arrays of a MATLAB file, as far as it has them."""
     from scipy.io import loadmat, whosmat
 
+    if content.read(10) != b"MATLAB 5.0":  # older ones have no mark at all, and any bytes would do
+        raise DataFileError(f"{path}: not a whole MATLAB file (expected one of MATLAB 5.0, as it was published)")
+    content.seek(0)
     with parsing(path, "not a whole MATLAB file"):
         known = [shape for name, shape, _ in whosmat(content) if name in _ARRAYS]
     check_size(path, sum(8 * math.prod(shape) for shape in known), size_of(content))

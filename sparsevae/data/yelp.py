@@ -72,7 +72,8 @@ def make(
         part[members[:valid]], part[members[valid : valid + test]] = 1, 2
     inside, outside = part == 0, part == (2 if held_out == "test" else 1)
     if not (inside.any() and outside.any()):
-        raise ValueError(f"{len(stars)} reviews are too few for training and a {held_out} part of such fractions")
+        few = f"{len(stars)} reviews are too few for training and a {held_out} part of such fractions"
+        raise ValueError(f"{YELP.find(path)}: {few}")
     return Dataset(
         "yelp",
         X=texts[inside],
