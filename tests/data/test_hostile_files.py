@@ -13,7 +13,6 @@ import lzma
 import os
 import random
 import re
-import socket
 import sys
 import zipfile
 from collections.abc import Callable
@@ -35,7 +34,8 @@ from sparsevae.data import celeba, dbpedia, har, read_arff, read_array, read_idx
 from sparsevae.data.mulan import read_labels
 from sparsevae.opening import UNPACKED
 from sparsevae.text import read_texts
-from tests.test_mutations import NUMBERS, _peak, alarm, judge, outcome, outcomes
+from tests import test_mutations as folders
+from tests.test_mutations import NUMBERS, alarm, judge, outcome, outcomes
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="needs fork, and memory as Linux counts it"),
@@ -325,55 +325,6 @@ def test_what_is_mutated_is_whole_before(name: str, tmp_path: Path) -> None:
 # ---- files that are none, or promise too much ------------------------------------------------------------------
 
 
-def pipe(path: Path) -> None:
-    os.mkfifo(path)
-
-
-def pipe_behind_a_link(path: Path) -> None:
-    os.mkfifo(path.with_name("pipe"))
-    path.symlink_to("pipe")
-
-
-def plug(path: Path) -> None:
-    """A socket."""
-    with socket.socket(socket.AF_UNIX) as server:
-        here = os.getcwd()
-        os.chdir(path.parent)  # the name of a socket is short
-        try:
-            server.bind(path.name)
-        finally:
-            os.chdir(here)
-
-
-def endless(path: Path) -> None:
-    path.symlink_to("/dev/zero")
-
-
-def terminal(path: Path) -> None:
-    path.symlink_to("/dev/tty")
-
-
-def folder(path: Path) -> None:
-    path.mkdir()
-
-
-def link_to_itself(path: Path) -> None:
-    path.symlink_to(path.name)
-
-
-def link_to_nothing(path: Path) -> None:
-    path.symlink_to("nowhere")
-
-
-def twenty_gigabytes(path: Path) -> None:
-    with path.open("wb") as file:
-        file.truncate(20 * 2**30)
-
-
-def empty(path: Path) -> None:
-    path.write_bytes(b"")
-
-
 def zeros(path: Path) -> None:
     path.write_bytes(bytes(10**5))
 
@@ -382,8 +333,8 @@ def brackets(path: Path) -> None:
     path.write_bytes(b"\x93NUMPY\1\0\xff\xff" + b"(" * 10**5)
 
 
-SPECIAL = [pipe, pipe_behind_a_link, plug, endless, terminal, folder, link_to_itself, link_to_nothing]
-SPECIAL += [twenty_gigabytes, empty, zeros, brackets]
+SPECIAL = [folders._pipe, folders._pipe_by_link, folders._socket, folders._endless, folders._terminal, folders._folder]
+SPECIAL += [folders._loop, folders._dangling, folders._sparse, folders._empty, zeros, brackets]
 READERS: dict[str, Callable[[Path], Any]] = {
     **dict.fromkeys(("x.npy", "x.npz", "x.csv", "x.parquet"), read_array),
     "texts.txt": read_texts,
@@ -401,10 +352,10 @@ READERS: dict[str, Callable[[Path], Any]] = {
 
 def refused(read: Callable[[Path], Any], path: Path) -> str:
     """The error of a reader that takes neither time nor memory to refuse a file by its name."""
-    before = _peak()
+    before = folders._peak()
     with alarm(2), pytest.raises((ValueError, FileNotFoundError)) as caught:
         read(path)
-    assert _peak() - before < UNPACKED
+    assert folders._peak() - before < UNPACKED
     assert len(str(caught.value)) < 2000
     assert path.name in str(caught.value) or isinstance(caught.value, FileNotFoundError)
     return str(caught.value)
@@ -416,7 +367,7 @@ def test_what_is_no_file_of_data_is_refused_at_once_by_every_reader(make: Any, t
         place = tmp_path / name
         place.mkdir()
         make(place / name)
-        if (make, read) == (empty, read_texts) and name.endswith("txt"):
+        if (make, read) == (folders._empty, read_texts) and name.endswith("txt"):
             assert read(place / name) == []
         else:
             refused(read, place / name)
