@@ -520,13 +520,17 @@ def _replace(path: Path, data: bytes, folder: int | None, *, like: Path | None =
         _move_in(path, data, folder, like or path)
 
 
+def _mode(path: Path) -> Any:
+    return stat.S_IMODE(path.stat().st_mode) if path.exists() else None
+
+
 def _move_in(path: Path, data: bytes, folder: int | None, like: Path) -> None:
     _sweep(path.parent, re.compile(rf"\.{re.escape(path.name)}\.[0-9a-f]{{8}}\.tmp"))  # of a killed writer
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     try:
         with open(temporary, "xb") as file:
-            with contextlib.suppress(OSError):  # there is none, or the file system has no permissions
-                os.chmod(temporary, like.stat().st_mode & 0o777)
+            if (mode := _mode(like)) not in (None, _mode(temporary)):
+                os.chmod(temporary, mode)
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
