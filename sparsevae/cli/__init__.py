@@ -32,6 +32,8 @@ from .messages import log_shown, say, show_warning
 
 __all__ = ["main"]
 
+_LONGEST = 2000  # characters of an error
+
 
 def main(args: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code. Exceptions that are no mistake of the user's pass through."""
@@ -46,12 +48,12 @@ def main(args: Sequence[str] | None = None) -> int:
         except SystemExit as stop:
             return stop.code if isinstance(stop.code, int) else int(stop.code is not None)
         except UsageError as error:
-            say(f"error: {_usage(error)}")
+            say(f"error: {_short(_usage(error))}")
             return 2
         except Exception as error:
             if debug or not _is_mistake(error):
                 raise
-            say(f"error: {_mistake(error)}")
+            say(f"error: {_short(_mistake(error))}")
             return code or 1  # a run that was interrupted, of which there is a warning
     return code or 0
 
@@ -63,13 +65,29 @@ def _usage(error: Any) -> str:
     return f"{text[:1].lower()}{text[1:]}; see '{where} -h'"
 
 
+def _short(text: str) -> str:
+    """What was given is told, but not a whole page of it."""
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 300]} ... {text[-300:]}"
+
+
 def _mistake(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror and error.filename:
         return f"{error.filename}: {error.strerror[:1].lower()}{error.strerror[1:]}"
-    return " ".join(str(error).split()) or type(error).__name__
+    text = " ".join(str(error).split()) or type(error).__name__
+    if _is_lack_of_memory(error):
+        return f"there is not enough memory for this, ask for less: fewer units, layers, rows or samples ({text})"
+    return text
+
+
+def _is_lack_of_memory(error: Exception) -> bool:
+    """Python's own error, numpy's, and those of torch, which has none for the memory of a CPU."""
+    torch_s = isinstance(error, RuntimeError) and ("allocate memory" in str(error) or "out of memory" in str(error))
+    return isinstance(error, MemoryError) or torch_s
 
 
 def _is_mistake(error: Exception) -> bool:
+    if _is_lack_of_memory(error):
+        return True
     if isinstance(error, (ValueError, TypeError, OSError, Warning)):
         return True
     from sparsevae.training import DivergenceError

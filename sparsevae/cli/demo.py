@@ -9,12 +9,12 @@ import typer
 
 from sparsevae.messages import show
 
-from .options import INT, Json
+from .options import INT, Json, out_option
 from .printing import print_json
 
 
 def demo(
-    out: Annotated[Path, typer.Option("--out", "-o", metavar="DIR", help="Folder for the page.")] = Path("demo"),
+    out: Annotated[Path, out_option("DIR", "Folder for the page.")] = Path("demo"),
     seed: Annotated[int, typer.Option(**INT, help="Fixes the run.")] = 0,
     as_json: Json = False,
 ) -> None:

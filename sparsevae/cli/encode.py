@@ -10,7 +10,7 @@ import typer
 
 from sparsevae.messages import show
 
-from .options import Data, DataOptions, Folder, Json, Split, reader
+from .options import Data, DataOptions, Folder, Json, Split, out_option, reader
 from .places import ending_of, write_whole
 from .printing import print_json
 from .sources import load_model, rows
@@ -21,7 +21,7 @@ _ROWS = 4096  # of sparse codes that are dense at once
 def encode(
     folder: Folder,
     data: Data,
-    out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="codes.npz, codes.parquet or codes.csv.")],
+    out: Annotated[Path, out_option("FILE", "codes.npz, codes.parquet or codes.csv.")],
     max_active: Annotated[
         int | None,
         typer.Option(

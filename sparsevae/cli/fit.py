@@ -14,7 +14,7 @@ from sparsevae.messages import show
 from .flags import option_of, value_of
 from .groups import STYLE, Command, Group, stopped
 from .messages import say
-from .options import PART, Data, DataOptions, Json, Part, Quiet
+from .options import PART, Data, DataOptions, Json, Part, Quiet, out_option
 from .places import check_place, nothing_left
 from .printing import print_json
 from .sources import as_labelled, dataset, labels, part_of
@@ -58,7 +58,7 @@ def _fit_command(cls: type[SparseCoder]) -> Any:
     def fit(
         *,
         data: Data,
-        out: Annotated[Path, typer.Option("--out", "-o", metavar="DIR", help="Folder for the model and its run.")],
+        out: Annotated[Path, out_option("DIR", "Folder for the model and its run.")],
         split: Annotated[Part, typer.Option(help="Part of the data set.", **PART)] = Part.TRAIN,
         data_option: DataOptions = None,
         quiet: Quiet = False,
@@ -81,6 +81,16 @@ def _fit_command(cls: type[SparseCoder]) -> Any:
     return typer.main.get_command(alone)
 
 
+def _check_texts(est: SparseCoder, data: str, X: Any) -> None:
+    """Refuse flags of texts that would mean nothing: --data holds numbers, or is no table with columns."""
+    from sparsevae.texts import holds_texts
+
+    if est._text().column is not None and Path(data).suffix.lower() not in (".csv", ".parquet"):
+        raise ValueError(f"--text-column is a column of a .csv or .parquet, and {data} has none; leave it out.")
+    if est.text is not None and not holds_texts(X, None):
+        raise ValueError(f"--text-... flags are for texts, and {data} holds numbers; leave them out.")
+
+
 def _fit(
     est: SparseCoder, out: Path, data: str, split: Part, options: list[str] | None, quiet: bool, as_json: bool
 ) -> None:
@@ -99,6 +109,7 @@ def _fit(
     est.check()
     found, part = dataset(data, split, options, est._text().column)
     X = part_of(found, part)
+    _check_texts(est, data, X)
     labelled = as_labelled(est)
     try:
         with nothing_left(out):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .values import members_of, parse, schedule, spelling, written
+from .values import members_of, once, parse, schedule, spelling, written
 
 if TYPE_CHECKING:
     from sparsevae.parameters import Parameter
@@ -38,7 +38,7 @@ def value_of(p: Parameter, given: Any) -> Any:
     """A constructor argument from what typer read."""
     try:
         if _is_table(p):
-            return dict(map(schedule, given)) if given else None
+            return once(map(schedule, given)) if given else None
         return parse(given, p.type) if isinstance(given, str) else given
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint=f"'{_flag(p)}'") from None

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from .messages import hush
-from .values import parse
+from .values import once, parse
 
 
 def reader(kind: Any, least: int | None = None) -> Callable[[Any], Any]:
@@ -30,6 +30,26 @@ def reader(kind: Any, least: int | None = None) -> Callable[[Any], Any]:
     return read
 
 
+def _read_path(given: Any) -> Any:
+    """A path as typer takes it, but not an empty one (an unset variable of a shell), which is the working directory."""
+    if isinstance(given, str) and (not given or "\0" in given):
+        raise typer.BadParameter(f"expected a path, got {given!r}")
+    return Path(given) if isinstance(given, str) else given
+
+
+def out_option(metavar: str, text: str) -> Any:
+    """What --out is to a command that writes there."""
+    return typer.Option("--out", "-o", metavar=metavar, help=text, parser=_read_path)
+
+
+def _check_pairs(given: list[str] | None) -> list[str] | None:
+    try:
+        once((name, value) for name, _, value in (pair.partition("=") for pair in given or ()))
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+    return given
+
+
 class Part(StrEnum):
     """The part of a data set."""
 
@@ -43,7 +63,10 @@ def _read_part(given: Any) -> Any:
     return None if given is None else Part(given)
 
 
-Folder = Annotated[Path, typer.Argument(metavar="DIR", help="A folder that fit has filled, or any saved model.")]
+Folder = Annotated[
+    Path,
+    typer.Argument(metavar="DIR", help="A folder that fit has filled, or any saved model.", parser=_read_path),
+]
 Data = Annotated[
     str,
     typer.Option(
@@ -57,6 +80,7 @@ DataOptions = Annotated[
     list[str] | None,
     typer.Option(
         metavar="NAME=VALUE",
+        callback=_check_pairs,
         help="An option of the data set (`sparsevae data info D`); where a fitted model reads a table of texts, "
         "column=NAME; repeatable.",
     ),

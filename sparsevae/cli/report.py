@@ -9,7 +9,7 @@ import typer
 
 from sparsevae.messages import show
 
-from .options import Data, DataOptions, Folder, Json, Part, Split
+from .options import Data, DataOptions, Folder, Json, Part, Split, out_option
 from .places import ending_of
 from .printing import print_json
 from .sources import as_labelled, load_model, named, part_of
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def report(
     folder: Folder,
     data: Data,
-    out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="The page to write.")] = Path("report.html"),
+    out: Annotated[Path, out_option("FILE", "The page to write.")] = Path("report.html"),
     title: Annotated[str | None, typer.Option(help="Heading of the page.")] = None,
     split: Split = None,
     data_option: DataOptions = None,

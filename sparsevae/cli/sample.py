@@ -11,7 +11,7 @@ import typer
 from sparsevae import drawing
 from sparsevae.messages import show
 
-from .options import INT, Folder, Json, reader
+from .options import INT, Folder, Json, out_option, reader
 from .places import ending_of, write_whole
 from .printing import print_json
 from .sources import load_model
@@ -24,7 +24,7 @@ def sample(
     folder: Folder,
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", metavar="FILE", help="samples.npy, a .png for images; samples.txt for texts."),
+        out_option("FILE", "samples.npy, a .png for images; samples.txt for texts."),
     ] = None,
     n: Annotated[int, typer.Option("-n", metavar="N", parser=reader(int, 1), help="How many.")] = 16,
     seed: Annotated[int, typer.Option(**INT, help="The same seed gives the same samples.")] = 0,
@@ -45,12 +45,16 @@ def sample(
     """Draw new rows: z from the prior, x from the decoder."""
     import numpy as np
 
+    from sparsevae.auditing import check_decoder
     from sparsevae.texts import Texts
 
     est = load_model(folder)
+    check_decoder("sample", est)
     written = isinstance(est.input_, Texts)
     out = Path("samples.txt" if written else "samples.npy") if out is None else out
     ending = ending_of(out, ".txt") if written else ending_of(out, ".npy", ".png")
+    if image_shape is not None and ending != ".png":
+        raise ValueError(f"--image-shape is of a .png, and --out is {out}: leave one of them out.")
     rows = est.sample(n, seed=seed, noise=noise, second_stage=second_stage)
     if written:
         write_whole(out, lambda file: file.write("".join(f"{text}\n" for text in rows).encode()))

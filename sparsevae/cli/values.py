@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import types
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any
 
@@ -71,6 +71,21 @@ def schedule(text: str) -> tuple[str, Any]:
     """
     knob, _, course = text.partition("=")
     return knob, _course(course)
+
+
+def once(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    """Names and values of a repeatable flag; a name is given once.
+
+    >>> once([("n", "3"), ("n", "4")])
+    Traceback (most recent call last):
+    ValueError: expected one value for 'n', got '3' and '4'
+    """
+    found: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in found:
+            raise ValueError(f"expected one value for {name!r}, got {found[name]!r} and {value!r}")
+        found[name] = value
+    return found
 
 
 def _course(text: str) -> Any:
