@@ -58,6 +58,20 @@ class Step(NamedTuple):
     deviation: float | None = None  # of the initial weights; None means torch's default law
 
 
+_IMAGES = {64: (8, 8), 784: (28, 28), 1024: (32, 32), 3072: (32, 32, 3)}  # of scikit-learn's digits, MNIST, CIFAR
+
+
+def image_hint(n: int) -> str:
+    """What rows of n values could be as images, in words; empty where no common size is known.
+
+    >>> image_hint(64), image_hint(65)
+    ('; if they are images, pass image_shape=(8, 8) (--image-shape 8,8)', '')
+    """
+    if n not in _IMAGES:
+        return ""
+    return f"; if they are images, pass image_shape={_IMAGES[n]} (--image-shape {','.join(map(str, _IMAGES[n]))})"
+
+
 def image_of(sizes: Sizes) -> Image:
     """(height, width, channels) of a row: as given, or square and grey where D allows it."""
     given, n = sizes.image_shape, sizes.features
@@ -69,7 +83,7 @@ def image_of(sizes: Sizes) -> Image:
     if given is None:
         raise ValueError(
             f"image_shape must be given, as (height, width) or (height, width, channels): the rows have {n} features, "
-            "which is no square image."
+            f"which is no square image{image_hint(n)}."
         )
     holds = height * width * channels
     raise ValueError(f"image_shape must be that of a row, which has {n} features; got {given!r}, which holds {holds}.")

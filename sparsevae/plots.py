@@ -10,6 +10,7 @@ leave no state.
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ import torch
 from sklearn.utils.validation import check_is_fitted
 
 from sparsevae import drawing, traversals
+from sparsevae.architectures import image_hint
 from sparsevae.estimator import SparseCoder
 from sparsevae.metrics import arrays
 from sparsevae.parameters import check_number
@@ -47,6 +49,7 @@ AnyFigure = TypeVar("AnyFigure", bound="Figure | SubFigure")
 
 POSITIVE, NEGATIVE, INK, FAINT, PALE = "#0072B2", "#D55E00", "#22303c", "#71808e", "#c9d1d9"
 MAX_ROWS = 2000  # rows a picture is computed from: usage is then known to about 1 %
+_LOG = logging.getLogger(__name__)
 MAX_FEATURES = 24  # names that can be read beside a heat map
 _LEFT = 0.1  # inches from a sheet's edge to its headings
 TWO_SIDED = 0.1  # a unit goes both ways when its rarer sign has this share of its uses
@@ -188,6 +191,8 @@ def view(est: SparseCoder, X: Any, *, image_shape: Sequence[int] | None = None, 
     checked = est._read(X, reset=False)
     n, d = checked.shape
     shape = picture_shape(est, image_shape)
+    if shape is None and est.image_shape is None and (hint := image_hint(d)):
+        _LOG.warning("rows of %d values are drawn as columns of a heat map%s", d, hint)  # seen where no log is set up
     index = np.linspace(0, n - 1, min(n, MAX_ROWS)).round().astype(int)
     known = None if labels is None else arrays.labels(labels, n, "labels")[index]
     picked = checked[index]

@@ -95,7 +95,8 @@ def report(
         The file to write, whole or not at all.
     image_shape : (height, width) or (height, width, 3)
         Draws rows as images; the model's own where it has one. Without either they are columns of a heat map, with the
-        feature names that `fit` saw. Texts have none.
+        feature names that `fit` saw, and a log message names the shape that images of so many values commonly have.
+        Texts have none.
     labels : one per row, none missing, all of one kind
         Known classes, to name items and to say what a unit goes along with. The model never sees them.
     title : str

@@ -209,6 +209,7 @@ def test_the_shape_of_a_row() -> None:
     ("settings", "n", "message"),
     [
         ({"network": "conv"}, 12, r"image_shape must be given, as \(height, width\).*have 12 features.*no square"),
+        ({"network": "conv"}, 3072, r"no square image; if they are images, pass image_shape=\(32, 32, 3\)"),
         (
             {"network": "conv", "image_shape": (3, 5)},
             12,

@@ -423,6 +423,23 @@ def test_report_writes_the_page_of_a_saved_model(folders: dict[str, Path], tmp_p
     assert (out.code, "ends in .html" in out.err) == (1, True)
 
 
+def test_digits_from_a_table_are_hinted_at_and_drawn_by_their_flag(
+    folders: dict[str, Path], tmp_path: Path, run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """64 columns are a heat map until somebody says that they are an image; nothing is guessed."""
+    seen: list[Any] = []
+    monkeypatch.setattr("sparsevae.report._pictures", lambda est, view: seen.append(view.image_shape) or [])
+    np.save(tmp_path / "x.npy", sv.data.load("digits").X_test[:40])
+    told = run("report", folders["VSC"], "--data", tmp_path / "x.npy", "--out", tmp_path / "page.html")
+    assert told.code == 0
+    assert "; if they are images, pass image_shape=(8, 8) (--image-shape 8,8)" in told.err
+    words = ["--data", tmp_path / "x.npy", "--out", tmp_path / "page.html", "--image-shape", "8,8"]
+    assert run("report", folders["VSC"], *words).err == ""
+    assert seen == [None, (8, 8)]
+    wrong = run("report", folders["VSC"], *words[:-1], "8,9")
+    assert (wrong.code, "image_shape must be (height, width)" in wrong.err) == (1, True)
+
+
 def test_what_was_written_is_told_as_json(
     folders: dict[str, Path], tmp_path: Path, run: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

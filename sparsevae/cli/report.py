@@ -9,7 +9,7 @@ import typer
 
 from sparsevae.messages import show
 
-from .options import Data, DataOptions, Folder, Json, Part, Split, out_option
+from .options import Data, DataOptions, Folder, Json, Part, Split, out_option, reader
 from .places import ending_of
 from .printing import print_json
 from .sources import as_labelled, load_model, named, part_of
@@ -24,6 +24,14 @@ def report(
     data: Data,
     out: Annotated[Path, out_option("FILE", "The page to write.")] = Path("report.html"),
     title: Annotated[str | None, typer.Option(help="Heading of the page.")] = None,
+    image_shape: Annotated[
+        Any,
+        typer.Option(
+            metavar="H,W[,3]",
+            parser=reader(tuple[int, ...]),
+            help="Size of an image; by default the model's or the data set's.",
+        ),
+    ] = None,
     split: Split = None,
     data_option: DataOptions = None,
     as_json: Json = False,
@@ -41,7 +49,7 @@ def report(
     labels: Any = None if y is None or y.ndim != 1 else y
     if labels is not None and found.label_names is not None:
         labels = [found.label_names[int(c)] for c in labels]
-    page = report(est, X, out, image_shape=_shape_of(est, found), labels=labels, title=title)
+    page = report(est, X, out, image_shape=image_shape or _shape_of(est, found), labels=labels, title=title)
     if as_json:
         about = {"model": type(est).__name__, "data": data, "split": part.value}
         return print_json({**about, "out": str(page), "rows": X.shape[0], "bytes": page.stat().st_size})

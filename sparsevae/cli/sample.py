@@ -74,6 +74,7 @@ def sample(
 
 def _picture_shape(est: SparseCoder, given: tuple[int, ...] | None) -> tuple[int, ...]:
     """(H, W) or (H, W, 3): as given, as the model has it, or a grey square."""
+    from sparsevae.architectures import image_hint
     from sparsevae.plots import picture_shape
 
     if shape := picture_shape(est, given):
@@ -81,7 +82,8 @@ def _picture_shape(est: SparseCoder, given: tuple[int, ...] | None) -> tuple[int
     side = math.isqrt(est.n_features_in_)
     if est.image_shape is not None or side * side != est.n_features_in_:
         what = f"images of shape {est.image_shape}" if est.image_shape else f"rows of {est.n_features_in_} values"
-        raise ValueError(f"{what} have no picture of their own: give --image-shape H,W or H,W,3, or a .npy.")
+        hint = "" if est.image_shape else image_hint(est.n_features_in_)
+        raise ValueError(f"{what} have no picture of their own: give --image-shape H,W or H,W,3, or a .npy{hint}.")
     return side, side
 
 
