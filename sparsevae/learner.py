@@ -213,9 +213,9 @@ class Learner(Recipe):
 
         Without `encoder`, `decoder` and `training`; of texts with their settings and the size of the vocabulary.
         """
-        own = {k: decode(v) for k, v in self._settled().items()}
+        own = {k: getattr(self, f"{k}_", decode(v)) for k, v in self._settled().items()}
         own["network"] = chosen(own["network"], texts=isinstance(self.input_, Texts))
-        return own | {"hidden": self.hidden_, "likelihood": self.likelihood_} | self.input_.in_force()
+        return own | self.input_.in_force()
 
     # -- the networks -------------------------------------------------------------------------------------------
 

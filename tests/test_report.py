@@ -475,3 +475,10 @@ def test_models_that_predict_labels_are_refused_by_name(tmp_path: Path) -> None:
     est = sv.CodeClassifier(2, hidden=(4,), text=text, training=training).fit(texts, y)
     with pytest.raises(TypeError, match=r"CodeClassifier predicts labels: use its evaluate\(X, y\)"):
         report.report(est, texts, tmp_path / "page.html")
+
+
+def test_values_in_force_are_those_that_labels_settled() -> None:
+    Y = np.array([[1, 1, 0], [0, 1, 0]] * 10)
+    est = sv.SDLGMClassifier(hidden=(4,), threshold=0.3, training=sv.Training(steps=2, verbose=0))
+    told = est.fit(np.random.default_rng(0).random((20, 4)), Y).in_force()
+    assert (told["cap"], told["max_labels"], told["threshold"], told["gradient"]) == (2, 2, 0.3, "straight-through")

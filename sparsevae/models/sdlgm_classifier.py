@@ -135,6 +135,9 @@ class SDLGMClassifier(Classifies, LabelUnitCoder):
         """How gradients pass the draws: "auto" is SDLGM's own choice, and its relaxation where y is read off a draw."""
         return "paper" if self.gradient == "auto" and self.label_likelihood == "relaxed" else self.gradient
 
+    def in_force(self) -> dict[str, Any]:
+        return super().in_force() | {"gradient": self._recipes()[0]._gradient()}
+
     def weights(self) -> dict[str, float]:
         weights = {"kl_z": float(self.kl_weight)}
         if self.variant == "con":
