@@ -29,6 +29,7 @@ from sparsevae.history import History
 from sparsevae.inputs import Array, Arrays, read_codes
 from sparsevae.learner import Learner
 from sparsevae.loading import below, fill, revive
+from sparsevae.memory import check_room
 from sparsevae.model import Site
 from sparsevae.objectives import kl, nll
 from sparsevae.parameters import check_caps, check_flag, check_number, check_seed, encode, parameters
@@ -138,6 +139,7 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Learner):
         """Hard draws of q(z|x), n of every row: (n, rows, J), dense. A row's draws depend on (seed, row) alone."""
         check_number("n", n, "an integer above 0", lambda k: k > 0, whole=True)
         check_seed("seed", seed)
+        check_room(n * self._n_features_out, {"n": n}, "the draws of each row")
         return self._draws(self._read(X, reset=False), int(n), seed)
 
     @_inference
@@ -216,6 +218,7 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Learner):
             )
         check_number("temperature", temperature, "a number above 0", lambda t: t > 0)
         check_number("beams", beams, "an integer above 0", lambda b: b > 0, whole=True)
+        check_room(beams * self.input_.width, {"beams": beams}, "the beginnings of a text", self._device())
         more: dict[str, Any] = {"temperature": temperature, "beams": int(beams), "noise": self._fresh(seed).noise}
         return self.input_.join([self.input_.write(self.model_, z[:n], how, **more) for z, n in self._codes(Z)])
 
@@ -345,6 +348,9 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Learner):
         check_seed("seed", seed)
         return Draw(Fresh(torch.Generator(self._device()).manual_seed(mix(seed, 6))), hard=True)
 
+    def _check_samples(self, n: int) -> None:
+        check_room(n * (self._n_features_out + self.input_.width), {"n": n}, "samples and their codes", self._device())
+
     @_inference
     def sample(self, n: int = 1, *, seed: int = 0, noise: bool = False, second_stage: bool = False) -> Any:
         """Ancestral samples: z from the prior, then the mean of p(x|z), or a draw from it with `noise`. (n, D)
@@ -354,6 +360,7 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Learner):
         """
         check_number("n", n, "an integer, 0 or above", lambda n: n >= 0, whole=True)
         check_flag("second_stage", second_stage)
+        self._check_samples(n)
         draw = self._fresh(seed)
         if second_stage:
             if not hasattr(self, "second_stage_"):
@@ -381,6 +388,7 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Learner):
                 "are whole numbers, not values from a slab. For variations of the item use "
                 "inverse_transform(draw_codes(X, n)[:, 0]) with X of one row; for new rows use sample."
             )
+        self._check_samples(n)
         X = self._read(self.input_.alone(X), reset=False)
         if X.shape[0] != 1:
             raise ValueError(f"sample_like needs one row, got {X.shape[0]}; pass X[0] or X[:1].")

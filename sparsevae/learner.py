@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
-from typing import Any, Self
+from typing import Any, Self, cast
 
+import numpy as np
 import torch
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
@@ -13,12 +15,15 @@ from sparsevae import families
 from sparsevae.advice import held_back
 from sparsevae.architectures import NETWORKS, Sizes, chosen, image_of, with_head
 from sparsevae.draw import mix
+from sparsevae.gradients import points
 from sparsevae.history import History
 from sparsevae.inputs import Arrays, Input
+from sparsevae.memory import check_room
 from sparsevae.model import LatentModel
 from sparsevae.networks import initialise
-from sparsevae.parameters import decode, encode, parameters
+from sparsevae.parameters import decode, documented, encode, parameters
 from sparsevae.priors import Prior
+from sparsevae.ration import Ration
 from sparsevae.recipe import Recipe
 from sparsevae.rows import Rows, fingerprint, place
 from sparsevae.schedules import Constant, Schedule
@@ -29,6 +34,8 @@ from sparsevae.threads import inference, ordinary
 from sparsevae.training import Watch, fit
 
 __all__ = ["Learner"]
+
+_LARGE = 1000  # a size that may make a network large
 
 
 @parameters
@@ -130,11 +137,32 @@ class Learner(Recipe):
         self.history_ = History()
         self._moments: dict[str, Tensor] | None = None
         weights = torch.Generator().manual_seed(mix(settings.seed, 0))
-        device, model = settings.torch_device(), self._build(self.input_.width, weights)
+        device = settings.torch_device()
+        with _Room(self, device):
+            model = self._build(self.input_.width, weights)
         self.model_, self.built_ = model, self._plain()
         self.to(device)
         some = torch.randperm(rows.shape[0], generator=torch.Generator().manual_seed(mix(settings.seed, 7)))[:BLOCK]
         model.prior.start(self.input_.prepare(rows.take(some).to(device)))
+
+    def _check_step(self, settings: Training, rows: Rows) -> None:
+        """Refuse a step whose rows, with every draw of each, take more than all memory."""
+        batch = min(cast(int, settings.batch_size), rows.shape[0])
+        copies = int(settings.n_samples) * points(self.model_)[0]
+        numbers = batch * copies * (rows.shape[1] + self.model_.prior.n_components)
+        draws = {name: getattr(self, name) for name in ("n_gamma", "n_z", "samples") if hasattr(self, name)}
+        sizes = {"training.batch_size": batch, "training.n_samples": settings.n_samples, **draws}
+        check_room(numbers, sizes, "the rows of a training step", self._device())
+
+    def _sizes_in_force(self) -> dict[str, Any]:
+        """The constructor's integers that say how large networks are, if any is large the large ones; X's own size."""
+        kinds = {p.name: str(p.type) for p in documented(type(self))}
+        found = {k: getattr(self, k) for k, kind in kinds.items() if "int" in kind and "float" not in kind}
+        found |= {"hidden": self.hidden_}
+        if isinstance(self.input_, Texts):
+            found["text.embedding"] = self._text().embedding
+        large = {k: v for k, v in found.items() if np.max(v or 0, initial=0) >= _LARGE}
+        return (large or found) | self.input_.about()
 
     def _lay_out(self, X: Any, targets: Any) -> tuple[Rows, nn.Module]:
         """The rows that training takes, and what turns a batch of them into a network's input."""
@@ -152,6 +180,7 @@ class Learner(Recipe):
         watch: Watch | None = None,
     ) -> None:
         rows, prepare = self._lay_out(X, targets)
+        self._check_step(settings, rows)
         self.n_rows_ = max(self.n_rows_, rows.shape[0] - settings.held_out(rows.shape[0]))
         if hasattr(self, "second_stage_"):
             del self.second_stage_  # it knows the codes of the old weights
@@ -278,6 +307,19 @@ class Learner(Recipe):
         for start in range(0, n, size):
             index = torch.arange(start, start + size, device=rows.device)
             yield index.clamp_max(n - 1), min(size, n - start)
+
+
+class _Room(Ration):
+    """Refuses networks that take more than all memory, with their gradients and an optimiser's moments."""
+
+    def __init__(self, est: Learner, device: torch.device) -> None:
+        super().__init__()
+        self.est, self.device, self.numbers = est, device, 0
+
+    def made(self, shape: tuple[int, ...]) -> None:
+        self.numbers += 4 * math.prod(shape)
+        if self.numbers > _LARGE**2:  # what all machines have need not be compared
+            check_room(self.numbers, self.est._sizes_in_force(), "networks and their training", self.device)
 
 
 def _in_words(plain: Mapping[str, Any]) -> dict[str, str]:

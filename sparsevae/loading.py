@@ -6,18 +6,18 @@ believed: its own numbers and names here, the sizes in its settings against the 
 
 from __future__ import annotations
 
+import math
 import reprlib
 from collections.abc import Callable, Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import torch
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
 
 from sparsevae import storage
 from sparsevae.parameters import check_sizes, decode
+from sparsevae.ration import Ration
 from sparsevae.settings import Training
 from sparsevae.texts import Text
 
@@ -28,7 +28,6 @@ __all__ = ["below", "fill", "load", "revive"]
 
 _SPARE = 2**24  # numbers: what networks may take for themselves beside those that are stored, and copies of these
 _SPARE_TENSORS = 500  # that many more than are stored may be made, and twice as many as are: layers are few
-_SIZED = (torch.empty, torch.zeros, torch.ones, torch.full, torch.rand, torch.randn)
 
 
 def _is_count(value: Any) -> bool:
@@ -62,7 +61,7 @@ _PLAIN: dict[str, tuple[str, Callable[[Any], bool]]] = {
 """What a model folder says beside its tensors: in words, and whether a value is such a thing."""
 
 
-class _Ration(TorchFunctionMode):
+class _Stored(Ration):
     """Refuses far more tensors than are stored, and of far more numbers, in all, before they take memory or time."""
 
     def __init__(self, path: str | Path, tensors: Mapping[str, Tensor]) -> None:
@@ -70,20 +69,15 @@ class _Ration(TorchFunctionMode):
         self.path, self.stored, self.n = path, sum(t.numel() for t in tensors.values()), len(tensors)
         self.left, self.tensors_left = 4 * self.stored + _SPARE, 2 * self.n + _SPARE_TENSORS
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
-        if func in _SIZED:
-            sized = {k: v for k, v in kwargs.items() if k != "generator"} | {"device": "meta"}
-            shape = list(func(*args, **sized).shape)
-            self.left -= torch.Size(shape).numel()
-            self.tensors_left -= 1
-            if self.left < 0:
-                expected = f"settings that fit its {self.stored:,} stored numbers"
-                raise storage.damaged(self.path, expected, f"some that make a tensor of shape {shape}")
-            if self.tensors_left < 0:
-                expected = f"settings that fit its {self.n:,} stored tensors"
-                raise storage.damaged(self.path, expected, f"some that make over {2 * self.n + _SPARE_TENSORS:,}")
-        return func(*args, **kwargs)
+    def made(self, shape: tuple[int, ...]) -> None:
+        self.left -= math.prod(shape)
+        self.tensors_left -= 1
+        if self.left < 0:
+            expected = f"settings that fit its {self.stored:,} stored numbers"
+            raise storage.damaged(self.path, expected, f"some that make a tensor of shape {list(shape)}")
+        if self.tensors_left < 0:
+            expected = f"settings that fit its {self.n:,} stored tensors"
+            raise storage.damaged(self.path, expected, f"some that make over {2 * self.n + _SPARE_TENSORS:,}")
 
 
 def below(tensors: Mapping[str, Tensor], part: str) -> dict[str, Tensor]:
@@ -155,7 +149,7 @@ def revive(
     given = {k: v for k, v in own.items() if k in {f.name for f in fields(found)}}  # a counter has no decoder
     est = found(**constructor, **given)
     _check_settings(est, meta.get("settled", {}))
-    with _Ration(path, tensors):
+    with _Stored(path, tensors):
         return est._restore(tensors, meta)
 
 

@@ -173,6 +173,7 @@ class Texts(Input):
     def __init__(self, text: Text) -> None:
         self.text = Text(**text.get_params(deep=False))
         self.prepare, self.column = nn.Identity(), self.text.column
+        self.cut_told = False  # once per fit, not at every call
         self.width = _rounded(int(self.text.max_length) + 1)
 
     def about(self) -> dict[str, int]:
@@ -199,7 +200,8 @@ class Texts(Input):
             own = {name: getattr(self.text, name) for name in ("tokenizer", "min_count")}
             self.vocabulary = self.text.vocabulary or Vocabulary.fit(texts, size=self._words(), **own)
         found = self.vocabulary.encode(texts, max_length=int(self.text.max_length))
-        if found.cut.any():
+        if found.cut.any() and not self.cut_told:
+            self.cut_told = True
             advise(
                 f"{int(found.cut.sum()):,} of {len(texts):,} texts ({found.cut.mean():.2g}) have more than "
                 f"{self.text.max_length} words and were cut after them; Text(max_length=...) sets the limit."

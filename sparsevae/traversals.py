@@ -15,6 +15,7 @@ import scipy.sparse
 
 from sparsevae.auditing import check_coder, check_decoder
 from sparsevae.estimator import SparseCoder
+from sparsevae.memory import check_room
 from sparsevae.metrics import arrays
 from sparsevae.parameters import check_choice, check_number, check_units
 
@@ -191,6 +192,7 @@ def walk(start: Array, end: Array, steps: int, mode: str, *, whole: bool = False
     """
     check_number("steps", steps, "an integer above 1: a start and an end at least", lambda n: n > 1, whole=True)
     check_choice("mode", mode, MODES)
+    check_room(steps * len(start), {"steps": steps}, "the codes on the way")
     codes, units = MODES[mode](start, end, int(steps))
     codes = codes.round() if whole else codes
     labels = ["start"] + [""] * (len(codes) - 1)

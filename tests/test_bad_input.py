@@ -18,6 +18,7 @@ from torch import nn
 
 import sparsevae as sv
 from sparsevae import inputs
+from sparsevae.memory import memory
 from sparsevae.models import REGISTRY
 from sparsevae.parameters import documented
 from sparsevae.texts import Text
@@ -577,6 +578,54 @@ def test_every_number_is_checked_for_its_size_before_training(cls: Any, kind: st
             else:
                 with pytest.raises(ValueError, match=rf"^{name} must be .*got "):
                     make(cls, **{name: value}).check()
+
+
+HUGE = 10**12
+TOO_LARGE: list[tuple[Any, dict[str, Any], str]] = [
+    *((cls, {"n_components": HUGE}, "n_components=1000000000000, features=6") for cls in MODELS),
+    *((cls, {"hidden": (16, HUGE)}, r"hidden=\(16, 1000000000000\), features=6") for cls in MODELS),
+    (sv.VAE, {"n_components": 2**62, "hidden": (2**62,)}, "n_components=4611686018427387904, hidden="),
+    (sv.PseudoVSC, {"pseudo_inputs": HUGE}, "pseudo_inputs=1000000000000, features=6"),
+    (sv.SDLGM, {"gate_hidden": (HUGE,)}, r"gate_hidden=\(1000000000000,\), features=6"),
+    (sv.HSVAE, {"n_gamma": HUGE}, "training.batch_size=128, .*n_gamma=1000000000000"),
+    (sv.HSVAE, {"n_z": HUGE}, "training.batch_size=128, .*n_z=1000000000000"),
+    (sv.VSC, {"training": {"n_samples": HUGE}}, "training.batch_size=128, training.n_samples=1000000000000"),
+]
+
+
+@pytest.mark.usefixtures("no_training")
+@pytest.mark.parametrize(("cls", "settings", "message"), TOO_LARGE)
+def test_sizes_beyond_memory_are_named_before_memory_is_asked_for(cls: Any, settings: Any, message: str) -> None:
+    with pytest.raises(
+        ValueError, match=rf"^{message}.* would take \d+\.\d [TPE]B of memory or more for .*; there are \d"
+    ):
+        make(cls, **settings).fit(X)
+
+
+def test_sizes_of_texts_and_of_what_is_asked_of_a_model_are_named() -> None:
+    texts = ["a cow", "a hen and a cow"] * 5
+    with pytest.raises(ValueError, match=r"^text\.embedding=1000000000000, words=5 would take"):
+        make(sv.VAE, hidden=(8,), text=Text(embedding=HUGE)).fit(texts)
+    est = fitted(sv.VAE, steps=2)
+    for call in (est.sample, lambda n: est.sample_like(X[0], n), lambda n: est.draw_codes(X, n)):
+        with pytest.raises(ValueError, match=r"^n=1000000000000 would take \d+\.\d TB"):
+            call(HUGE)
+    with pytest.raises(ValueError, match=r"^steps=1000000000000 would take"):
+        sv.interpolate(est, X[0], X[1], steps=HUGE)
+    for name in ("smiley", "tiles", "digit-canvas"):
+        with pytest.raises(
+            ValueError, match=r"^n=1000000000000, n_test=\d+, (size|columns)=\d+ would take \d+\.\d [TP]B"
+        ):
+            sv.data.load(name, n=HUGE)
+
+
+def test_memory_is_the_machines_or_what_its_group_grants(tmp_path: Path) -> None:
+    machine = memory(root=tmp_path)
+    assert machine > 2**28
+    (tmp_path / "memory.max").write_text("max\n")
+    assert memory(root=tmp_path) == machine
+    (tmp_path / "memory.max").write_text("1000000\n")
+    assert memory(root=tmp_path) == 1e6
 
 
 @pytest.mark.parametrize("seed", [10**400, -(10**400), np.int8(-3)], ids=["huge", "low", "int8"])

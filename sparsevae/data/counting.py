@@ -66,9 +66,9 @@ def make(
     >>> d.truth["counts"][1].tolist()
     [0, 0, 2, 0, 0, 0, 1, 0, 0, 0]
     """
-    check_rows(n, n_test)
     check_seed("seed", seed, least=0)
     check_number("columns", columns, "an integer above 0", lambda k: k > 0, whole=True)
+    check_rows(n, n_test, 64 * columns, columns=columns)
     check_number("blank", blank, "a probability, from 0 to 1", lambda p: 0 <= p <= 1)
     if source not in SOURCES:
         raise ValueError(f"source must be one of {', '.join(SOURCES)}; got {source!r}")

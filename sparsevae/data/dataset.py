@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
+from sparsevae.memory import check_room
 from sparsevae.parameters import check_number
 
 if TYPE_CHECKING:
@@ -99,7 +100,8 @@ class Dataset:
         return f"Dataset({', '.join(parts)})"
 
 
-def check_rows(n: int, n_test: int) -> None:
-    """Refuse numbers of rows that cannot be drawn."""
+def check_rows(n: int, n_test: int, width: int, **sizes: int) -> None:
+    """Refuse numbers of rows that cannot be drawn, of so many bytes each, for which `sizes` are to blame."""
     check_number("n", n, "an integer above 0", lambda k: k > 0, whole=True)
     check_number("n_test", n_test, "an integer, 0 or above", lambda k: k >= 0, whole=True)
+    check_room((n + n_test) * width / 4, {"n": n, "n_test": n_test, **sizes}, "the rows")

@@ -119,7 +119,7 @@ def make(
     >>> bool((draw(d.truth["S"], d.truth["V"]) == d.X).all())  # a row is a function of its sources
     True
     """
-    check_rows(n, n_test)
+    check_rows(n, n_test, size**2, size=size)
     check_seed("seed", seed, least=0)
     check_number("value_std", value_std, "a finite number, 0 or above", lambda v: v >= 0)
     if len(bow) != len(BOW):

@@ -56,7 +56,7 @@ def make(
     >>> d.X.shape, [int(c) for c in d.X.sum(1) // 16] == d.truth["count"].tolist()
     ((5, 784), True)
     """
-    check_rows(n, n_test)
+    check_rows(n, n_test, size**2, size=size)
     check_seed("seed", seed, least=0)
     check_flag("overlap", overlap)
     if not 1 <= tile <= size:
