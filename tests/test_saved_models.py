@@ -380,7 +380,7 @@ def forged(change: dict[str, Any], copy: Path) -> Path:
         ({"argument": {"n_components": 10**9}}, "its 301 stored numbers, got some that make a tensor of shape"),
         (
             {"argument": {"n_components": 10**18}},
-            "expected settings that fit its .* stored numbers, got some that make a tensor",
+            "its 301 stored numbers, got some that make a tensor",
         ),
         (
             {"argument": {"n_components": -3}},
