@@ -94,7 +94,7 @@ class RunFolder:
         mine = json.loads(json.dumps(self.signature))
         changed = [k for k in sorted(saved.keys() | mine.keys()) if saved.get(k) != mine.get(k)]
         if changed:
-            told = [f"{k}: {saved.get(k)!r} then, {mine.get(k)!r} now" for k in changed[:_TOLD]]
+            told = [f"{k}: {_short(saved.get(k))} then, {_short(mine.get(k))} now" for k in changed[:_TOLD]]
             detail = "; ".join([*told, "..."] if len(changed) > _TOLD else told)
             raise ValueError(
                 f"{self.path} holds a different run ({detail}). Resume with the same settings and data, or choose "
@@ -155,6 +155,11 @@ def resumable(folder: Path) -> Iterator[None]:
             raise
         advice = f"{folder} holds the run as of its last checkpoint: continue it with resume=True (--resume)"
         raise OSError(error.errno, f"{error.strerror}; {advice}", error.filename) from error
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 200 else f"{text[:200]} ..."
 
 
 def _count(value: Any) -> bool:

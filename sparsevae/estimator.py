@@ -406,6 +406,7 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Learner):
     def save(self, path: str | Path) -> None:
         """Write a folder with safetensors and JSON; the encoder's and decoder's own code is not stored."""
         check_is_fitted(self)
+        self._training().validate()  # it may have been set anew since: what is saved can be loaded
         storage.save_folder(path, *self._stored())
 
     def _stored(self) -> tuple[dict[str, Tensor], dict[str, Any]]:

@@ -40,8 +40,16 @@ def _is_names(value: Any) -> bool:
 
 def _is_columns(value: Any) -> bool:
     """Whether it is a table as `History.columns` gives it: lists of one length, each headed by its name."""
-    heads = isinstance(value, list) and all(isinstance(c, list) and c and isinstance(c[0], str) for c in value)
-    return heads and len({len(c) for c in value}) <= 1
+    if not (isinstance(value, list) and all(isinstance(c, list) and c and isinstance(c[0], str) for c in value)):
+        return False
+    names, lengths = [c[0] for c in value], {len(c) for c in value}
+    always = all(_are_numbers(c[1:], None if c[0] not in ("step", "epoch") else 0) for c in value)
+    return always and len(lengths) <= 1 and len({*names}) == len(names) and (not names or {"step", "epoch"} <= {*names})
+
+
+def _are_numbers(values: list[Any], gap: Any) -> bool:
+    """Whether they are numbers, or `gap`."""
+    return all(type(v) in (int, float) or v is gap for v in values)
 
 
 _PLAIN: dict[str, tuple[str, Callable[[Any], bool]]] = {
@@ -56,7 +64,7 @@ _PLAIN: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "data_fingerprint": ("a string", lambda v: isinstance(v, str)),
     "n_steps": ("an integer, 0 or above", _is_count),
     "n_rows": ("an integer, 0 or above", _is_count),
-    "history": ("columns of one length, each headed by its name", _is_columns),
+    "history": ("columns of one length, each headed by its name, of numbers, step and epoch among them", _is_columns),
 }
 """What a model folder says beside its tensors: in words, and whether a value is such a thing."""
 
@@ -160,6 +168,8 @@ def _check_settings(est: SparseCoder, settled: Mapping[str, Any]) -> None:
         raise ValueError(f"hidden={reprlib.repr(est.hidden)} with networks of {reprlib.repr(hidden)}")
     usual = {k: v for k, v in settled.get("usual", {}).items() if getattr(est, k) is None}
     type(est)(**est.get_params(deep=False) | {"training": None} | usual).check()
+    if est.training is not None:
+        est.training.validate()
 
 
 def _check(path: str | Path, meta: Mapping[str, Any]) -> None:

@@ -1,7 +1,7 @@
 """How every file of data is opened: regular files only, sizes known before memory is taken, one kind of error.
 
-A reader opens its file with `opened`, refuses with `check_size` what would not fit, and runs each parser that is not
-ours, whose exceptions nobody can list, within `parsing`.
+A reader opens its file with `opened`, as `storage` does, refuses with `check_size` what would not fit, and runs each
+parser that is not ours, whose exceptions nobody can list, within `parsing`.
 """
 
 from __future__ import annotations

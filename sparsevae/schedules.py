@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from numbers import Integral
 
-from sparsevae.numeric import check_number
+from sparsevae.numeric import check_number, is_number, shown
 
 __all__ = ["Constant", "Cosine", "Cyclical", "Exponential", "Linear", "Schedule", "Step"]
 
@@ -21,15 +21,18 @@ Schedule = Callable[[int, int], float]
 
 
 def _steps(position: int | float, total: int) -> float:
-    if isinstance(position, Integral):
-        return int(position)
-    if not 0 <= position <= 1:
-        raise ValueError(f"a position is a step (int) or a share of the run (float in [0, 1]); got {position!r}.")
-    return position * total
+    return int(position) if isinstance(position, Integral) else position * total
+
+
+def _check_position(position: int | float) -> None:
+    if not (is_number(position) and (isinstance(position, Integral) or 0 <= position <= 1)):
+        raise ValueError(f"a position is a step (int) or a share of the run (float in [0, 1]); got {shown(position)}.")
 
 
 def _check_span(begin: int | float, end: int | float) -> None:
-    """Refuse a ramp that ends before it begins; of a step and a share only a run's length could tell."""
+    """Refuse what is no position, and a ramp that ends before it begins: of a step and a share only a run can tell."""
+    _check_position(begin)
+    _check_position(end)
     alike = all(isinstance(p, Integral) for p in (begin, end)) or all(isinstance(p, float) for p in (begin, end))
     if alike and begin > end:
         raise ValueError(f"end must not come before begin; got begin={begin!r} and end={end!r}.")
@@ -135,6 +138,9 @@ class Step:
     before: float
     after: float
     at: int | float = 0.5
+
+    def __post_init__(self) -> None:
+        _check_position(self.at)
 
     def __call__(self, step: int, total: int) -> float:
         return self.after if step >= _steps(self.at, total) else self.before

@@ -49,6 +49,8 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor
 
+from sparsevae.opening import DataFileError, opened
+
 try:
     import fcntl
 except ImportError:  # Windows: two processes that write into one folder at once are not kept apart
@@ -436,22 +438,14 @@ def read_file(path: Path, most: int) -> bytes:
 @contextlib.contextmanager
 def _opened(path: Path) -> Iterator[tuple[BinaryIO, int]]:
     """An open file and its size. Links are followed; what is no regular file may never end, and is refused."""
-    descriptor = None
     try:
-        wait = getattr(os, "O_NONBLOCK", 0)  # not for somebody to write into a pipe
-        descriptor = os.open(path, os.O_RDONLY | wait | getattr(os, "O_BINARY", 0))
-        found = os.fstat(descriptor)
-        if not stat.S_ISREG(found.st_mode):
-            came = "a directory" if stat.S_ISDIR(found.st_mode) else "a pipe or a device"
-            raise StorageError(f"expected a file saved by sparsevae at {path}, found {came}; check the path")
-        with os.fdopen(descriptor, "rb", closefd=False) as file:
-            yield file, found.st_size
+        with opened(path) as file:
+            yield file, os.fstat(file.fileno()).st_size
+    except DataFileError as error:
+        raise StorageError(f"{error}; check the path, or restore it from a copy") from error
     except OSError as error:
         came = "no such file" if isinstance(error, FileNotFoundError) else str(error)
         raise StorageError(f"expected a file saved by sparsevae at {path}: {came}; check the path") from error
-    finally:
-        if descriptor is not None:
-            os.close(descriptor)
 
 
 def _locked(path: Path) -> int | None:

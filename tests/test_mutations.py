@@ -7,6 +7,7 @@ A failure names the numbers of its mutations: `mutated(BASES[name](...), seed)` 
 from __future__ import annotations
 
 import ast
+import copy
 import json
 import math
 import os
@@ -24,6 +25,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -182,7 +184,7 @@ def _tensors(tensors: dict[str, torch.Tensor], rand: random.Random) -> None:
         case 1:
             tensors[name] = old.reshape(rand.choice([(-1,), (1, *old.shape), (*old.shape, 1)]))
         case 2:
-            tensors[name] = old.mT.contiguous() if old.ndim > 1 else old[:-1]
+            tensors[name] = old.mT.contiguous() if old.ndim > 1 else old.reshape(-1)[:-1]
         case 3:
             tensors[name] = old.to(getattr(torch, rand.choice(DTYPES[:7])))
         case 4:
@@ -328,8 +330,24 @@ def judge(found: dict[int, str]) -> Counter[str]:
     return counts
 
 
+USED = ValueError, sv.DivergenceError  # what a model may answer that has the settings of one, and any weights
+
+
+def _use(est: Any, rows: Any, *, again: bool) -> str:
+    assert repr(est)
+    assert len(str(est.history_)) < 10**6
+    est.predict(rows[:5]) if hasattr(est, "predict") else est.transform(rows[:5])
+    if again:
+        est.set_params(training__verbose=0)
+        est.partial_fit(rows, Y) if hasattr(est, "predict") else est.partial_fit(rows)
+        with TemporaryDirectory() as folder:
+            est.save(folder)
+            sv.load(folder)
+    return "loaded and used"
+
+
 def _load(base: Callable[[], tuple[Any, Any]], folder: Path) -> Callable[[int], str]:
-    """Load the mutation of that number, and code a few rows."""
+    """Load the mutation of that number, and code a few rows; of each 25th that loads learn on, save and load again."""
     est, rows = base()
     files = _files(est, folder / "whole")
 
@@ -343,12 +361,45 @@ def _load(base: Callable[[], tuple[Any, Any]], folder: Path) -> Callable[[int], 
             loaded: list[Any] = []
             first = outcome(lambda: loaded.append(sv.load(path)) or "loaded", StorageError)
             if loaded:
-                ask = loaded[0].predict if hasattr(loaded[0], "predict") else loaded[0].transform
-                first = outcome(lambda: f"loaded and {ask(rows[:5]) is not None and 'used'}", ValueError)
+                first = outcome(lambda: _use(loaded[0], rows, again=seed % 25 == 0), *USED)
             return f"{first}: {kind}"
         finally:
             for name in changed:
                 (path / name).unlink()
+
+    return work
+
+
+def _resume(folder: Path) -> Callable[[int], str]:
+    """Go on with a run whose checkpoint or history is the mutation of that number."""
+    whole = folder / "whole"
+    _run(whole, steps=4, checkpoint_every=1).fit(X)
+    files = {p.name: p.read_bytes() for p in whole.iterdir()}
+    tensors, meta = storage.load_state(whole / "checkpoint.safetensors")
+
+    def work(seed: int) -> str:
+        rand, path, kind = random.Random(seed), folder / f"mutated{os.getpid()}", "sealed"
+        shutil.rmtree(path, ignore_errors=True)
+        path.mkdir()
+        for name, data in files.items():
+            (path / name).write_bytes(data)
+        if seed % 3:
+            own, about = dict(tensors), copy.deepcopy(meta)
+            about["signature"]["steps"], about["now"]["step"] = 6, 2  # on the way still
+            if rand.random() < 0.5:
+                _tensors(own, rand)
+            else:
+                _edit(about, rand)
+            try:
+                storage.save_state(path / "checkpoint.safetensors", own, about)
+            except (TypeError, ValueError):  # what cannot be sealed
+                return "refused: unsaved"
+        else:
+            name = kind = rand.choice(sorted(files))
+            (path / name).write_bytes(_bytes(files[name], rand))
+        steps = 6 if seed % 3 else 4
+        again = _run(path, steps=steps, checkpoint_every=1, resume=True)
+        return f"{outcome(lambda: f'resumed {again.fit(X) is again}', *USED)}: {kind}"
 
     return work
 
@@ -392,6 +443,12 @@ def test_twenty_thousand_mutated_model_folders_are_refused_clearly_or_work(name:
     counts = judge(outcomes(_load(BASES[name], tmp_path), range(n), tmp_path, processes=os.cpu_count() or 1))
     assert counts["refused"] > n / 2
     assert counts["loaded and used"] > n / 20
+
+
+@pytest.mark.parametrize("n", [10, pytest.param(1_000, marks=pytest.mark.slow)])
+def test_a_mutated_run_folder_is_refused_clearly_or_resumed(n: int, tmp_path: Path) -> None:
+    counts = judge(outcomes(_resume(tmp_path), range(n), tmp_path, processes=1 if n < 100 else os.cpu_count() or 1))
+    assert counts["refused"] > n / 3
 
 
 @pytest.mark.parametrize("n", [100, pytest.param(3_000, marks=pytest.mark.slow)])

@@ -240,6 +240,21 @@ def test_a_model_for_another_device_loads_on_this_one(tmp_path: Path) -> None:
     same(est, again, X)
 
 
+def test_training_settings_that_cannot_work_are_refused_before_anything_is_written(tmp_path: Path) -> None:
+    """By `save`, so that what is saved can be loaded; `load` refuses them too."""
+    est = make().fit(X)
+    est.save(tmp_path / "m")
+    est.set_params(training__steps=-3)
+    with pytest.raises(ValueError, match=r"training\.steps must be an integer above 0, got -3"):
+        est.save(tmp_path / "n")
+    assert not (tmp_path / "n").exists()
+    tensors, meta = storage.load_folder(tmp_path / "m")
+    meta["training"]["dict"]["steps"] = -3
+    storage.save_folder(tmp_path / "m", tensors, meta)
+    with pytest.raises(StorageError, match=r"training\.steps must be an integer above 0, got -3"):
+        sv.load(tmp_path / "m")
+
+
 # The user's own parts.
 
 

@@ -1,6 +1,7 @@
 """Schedules: ends are exact, positions are steps or shares, nothing leaves its range."""
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -217,3 +218,12 @@ def test_schedules_are_values() -> None:
     assert Linear(0.0, 1.0) == Linear(0.0, 1.0)
     with pytest.raises(AttributeError):
         Linear(0.0, 1.0).start = 2.0  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("position", [1.5, -0.1, math.nan, "x", None, True, [1], {}])
+@pytest.mark.parametrize(
+    "make", [lambda p: Linear(0.0, 1.0, end=p), lambda p: Cosine(1.0, begin=p), lambda p: Step(1.0, 0.1, at=p)]
+)
+def test_what_is_no_position_is_refused_when_a_schedule_is_made(make: Any, position: Any) -> None:
+    with pytest.raises(ValueError, match=r"a position is a step \(int\) or a share of the run .*; got "):
+        make(position)

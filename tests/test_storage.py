@@ -341,7 +341,7 @@ def test_missing_things_are_named(tmp_path: Path) -> None:
         load_folder(tmp_path)
     with pytest.raises(StorageError, match="no such file"):
         load_state(tmp_path / "nowhere")
-    with pytest.raises(StorageError, match="directory"):
+    with pytest.raises(StorageError, match="expected a regular file, found a folder"):
         load_state(tmp_path)
     save_folder(tmp_path / "m", *version(1))
     with pytest.raises(StorageError, match="found a file"):
