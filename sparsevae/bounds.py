@@ -6,7 +6,8 @@ With importance weights :math:`w = p(x, z) / q(z|x)` and K hard draws,
    \quad\text{in the mean.}
 
 An importance bound is a bound in expectation: a single estimate may exceed log p(x), so it comes with its standard
-error and its effective sample size.
+error, its effective sample size, and how heavy the tail of the weights is (`pareto`): where it is, a few weights that
+no draw has met make up most of p(x), the estimate lies below it by far more than its error, and the error cannot tell.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from torch import Tensor
 
 from sparsevae.draw import Draw, Noise, PerRow, row_keys
 from sparsevae.model import LatentModel, Trace
+from sparsevae.pareto import Largest, pareto_k, tail_size
 
 __all__ = ["SPREAD", "Bounds", "bounds", "log_weights"]
 
@@ -34,6 +36,7 @@ class Bounds(NamedTuple):
     standard_error: Tensor  # of `importance`, by the delta method; unknown, infinite, for one sample
     effective_samples: Tensor  # (sum w)^2 / sum w^2, between 1 and K
     nll: Tensor  # -log p(x|z), the mean over the draws
+    pareto_k: Tensor  # of the weights' tail; NaN, not known, where fewer than 25 of the draws are a tail
 
 
 def log_weights(trace: Trace) -> Tensor:
@@ -70,6 +73,8 @@ def bounds(
     keys = row_keys(x)
     chunk = max(1, min(n_samples, at_once // max(1, len(x))))
     logs, firsts, seconds, told = [], [], [], []
+    tail = tail_size(n_samples)
+    largest = Largest(tail + 1 if tail else 0)
     with torch.no_grad():
         raw = model.read(x)
         for sample in torch.arange(1, n_samples + 1, device=x.device).split(chunk):
@@ -79,6 +84,7 @@ def bounds(
             lw, log_p = (v.double().unflatten(-1, (len(sample), len(x))) for v in _weighed(trace))
             if watch is not None:
                 watch(trace)
+            largest.add(lw)
             logs.append(lw.sum(-2))
             told.append(log_p.sum(-2))
             firsts.append(torch.logsumexp(lw, -2))
@@ -88,4 +94,5 @@ def bounds(
     spread = (1 / effective - 1 / n_samples).clamp_min(0)  # of the mean weight, relative; biased by (K - 1)/K
     error = (spread * n_samples / (n_samples - 1)).sqrt() if n_samples > 1 else torch.full_like(spread, torch.inf)
     elbo, nll = torch.stack(logs).sum(0) / n_samples, -torch.stack(told).sum(0) / n_samples
-    return Bounds(elbo, total - math.log(n_samples), error, effective, nll)
+    k = pareto_k(largest.found()) if tail else torch.full_like(elbo, torch.nan)
+    return Bounds(elbo, total - math.log(n_samples), error, effective, nll, k)

@@ -21,6 +21,7 @@ from torch import Tensor
 from torch.distributions import Distribution
 
 from sparsevae import evaluation, families, storage
+from sparsevae.advice import advise
 from sparsevae.bounds import SPREAD, Bounds, bounds
 from sparsevae.codes import capped, code_sites, means_of
 from sparsevae.draw import Draw, Fresh, PerRow, mix, row_keys
@@ -33,6 +34,7 @@ from sparsevae.memory import check_room
 from sparsevae.model import Site
 from sparsevae.objectives import kl, nll
 from sparsevae.parameters import check_caps, check_flag, check_number, check_seed, encode, parameters
+from sparsevae.pareto import HEAVY, TOO_HEAVY, heavy_tails
 from sparsevae.rows import place, to_csr
 from sparsevae.settings import Training
 from sparsevae.texts import Texts, held
@@ -40,7 +42,7 @@ from sparsevae.threads import inference, ordinary
 
 __all__ = ["Array", "ImportanceBound", "SparseCoder"]
 
-_LOST = (-math.inf, -math.inf, math.inf, 1.0, math.inf)  # ELBO, importance bound, its error, effective samples, nll
+_LOST = (-math.inf, -math.inf, math.inf, 1.0, math.inf, math.nan)  # the `Bounds` of a row that overflows
 _LEFT_OPEN = ("steps", "batch_size", "learning_rate")  # of training: the data settle them where the user does not
 _NUMBERS = 2**25  # of x, in all draws that are scored at once
 F = TypeVar("F", bound=Callable[..., Any])
@@ -59,11 +61,17 @@ def _inference(method: F) -> F:
 
 
 class ImportanceBound(NamedTuple):
-    """Per item: the K-sample bound in nats, its standard error, and the effective number of samples."""
+    """Per item: the K-sample bound in nats, its standard error, the effective number of samples, and Pareto k.
+
+    `pareto_k` tells how heavy the tail of the importance weights is. Above .7 the error and the number of samples are
+    not to be trusted, unless more than half of the samples are effective: then all weights are nearly equal. It is NaN,
+    not known, where a tail has fewer than 25 weights: below 121 samples, or of discrete codes that are nearly certain.
+    """
 
     bound: Array
     standard_error: Array
     effective_samples: Array
+    pareto_k: Array
 
 
 def _put_back(rows: Any, order: Array | None) -> Any:
@@ -279,7 +287,12 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Learner):
         return float(self.score_samples(X).mean())
 
     def importance_bound(self, X: Any, *, n_samples: int = 1000) -> ImportanceBound:
-        """The importance-weighted bound on log p(x) of every item; refused where scores are no bounds."""
+        """The importance-weighted bound on log p(x) of every item; refused where scores are no bounds.
+
+        In expectation it lies below log p(x) and rises towards it with `n_samples`. Where weights have heavy tails
+        (`pareto_k` above .7, and less than half of the samples effective) a bound may be nats away, whatever its
+        standard error says; there is a warning if those are more than one row in twenty.
+        """
         return self._importance(self._read(X, reset=False), n_samples)
 
     def _importance(self, X: Any, n_samples: int) -> ImportanceBound:
@@ -289,7 +302,15 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Learner):
                 "or fit with scale='auto' and with noise. score_samples gives the number under its own name."
             )
         b = self._bounds(X, n_samples)
-        return ImportanceBound(b.importance.numpy(), b.standard_error.numpy(), b.effective_samples.numpy())
+        if (share := heavy_tails(b.pareto_k.numpy(), b.effective_samples.numpy(), n_samples)) > TOO_HEAVY:
+            advise(
+                f"the importance weights of {share:.0%} of {len(b.pareto_k):,} rows have heavy tails (Pareto k above "
+                f"{HEAVY}): their bounds lie below log p(x) in expectation, but their standard errors and effective "
+                "samples are not to be trusted. What helps: a larger n_samples, which narrows the gap slowly, or the "
+                "score (score_samples), a looser bound whose error can be trusted.",
+                RuntimeWarning,
+            )
+        return ImportanceBound(*(v.numpy() for v in (b.importance, b.standard_error, b.effective_samples, b.pareto_k)))
 
     @_inference
     def evaluate(self, X: Any, *, caps: Sequence[int] = (), n_samples: int = 10) -> dict[str, Any]:

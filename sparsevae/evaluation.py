@@ -18,6 +18,7 @@ from sparsevae.draw import Draw, PerRow, mix, row_keys
 from sparsevae.inputs import Array
 from sparsevae.model import Site, Trace
 from sparsevae.objectives import kl
+from sparsevae.pareto import heavy_tails
 from sparsevae.step import active
 from sparsevae.texts import Texts
 
@@ -109,10 +110,12 @@ def _beside_the_score(est: SparseCoder, X: Any, meaning: str) -> dict[str, Any]:
     """What is said of a discrete code beside its score, the hard ELBO: two more numbers in the same units.
 
     `relaxed_objective` is what training saw, with unit weights: where draws are relaxed it is no bound, and may
-    lie above log p(x). `importance_bound` is the hard bound of 1,000 samples, on the first 1,000 rows.
+    lie above log p(x). `importance_bound` is the hard bound of 1,000 samples, on the first 1,000 rows, of which a share
+    `heavy_tails` has weights whose error is not known.
     """
     found: dict[str, Any] = {"relaxed_objective": float(est._relaxed(X).mean())}
     if meaning == "bound":
-        bound = est._importance(X[:1000], 1000).bound
-        found |= {"importance_bound": float(bound.mean()), "importance_rows": len(bound)}
+        b = est._importance(X[:1000], 1000)
+        found |= {"importance_bound": float(b.bound.mean()), "importance_rows": len(b.bound)}
+        found["heavy_tails"] = heavy_tails(b.pareto_k, b.effective_samples, 1000)
     return found

@@ -16,6 +16,7 @@ from sparsevae import __version__, plots
 from sparsevae.auditing import check_coder
 from sparsevae.estimator import SparseCoder
 from sparsevae.evaluation import with_error
+from sparsevae.pareto import remark
 from sparsevae.storage import write_file
 from sparsevae.texts import Texts
 
@@ -191,6 +192,7 @@ def _beside_the_score(r: Mapping[str, Any]) -> list[Number]:
         shown.append(Number("relaxed objective", f"{r['relaxed_objective']:.2f}", note))
     if "importance_bound" in r:
         note = f"nats a row: the bound of 1,000 hard samples, on {r['importance_rows']:,} rows"
+        note += remark(r["heavy_tails"])
         shown.append(Number("importance bound", f"{r['importance_bound']:.2f}", note))
     return shown
 

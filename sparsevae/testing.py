@@ -281,7 +281,8 @@ def check_model(model: LatentModel, x: Tensor, *, members: tuple[int, ...] = (),
     back, b = bounds(model, x[order], 3, seed=seed), bounds(model, x, 3, seed=seed)
     for name, value in b._asdict().items():
         _shape(value, (*members, n), f"bounds().{name}")
-        assert bool(torch.isfinite(value).all()), f"bounds().{name} is not finite"
+        if name != "pareto_k":  # three draws have no tail
+            assert bool(torch.isfinite(value).all()), f"bounds().{name} is not finite"
     for got, wanted, name in ((back.elbo, b.elbo, "ELBO"), (back.importance, b.importance, "importance bound")):
         _close(got[..., order], wanted, 1e-3 * (1 + wanted.abs()), f"the {name} of rows in another order")
     assert bool((b.elbo <= b.importance + 1e-6 * (1 + b.elbo.abs())).all()), "an ELBO exceeds its importance bound"

@@ -368,7 +368,7 @@ def test_importance_bounds_depend_on_the_row_alone(fitted: Any) -> None:
     whole = est.importance_bound(X[:600], n_samples=20)
     part = est.importance_bound(X[590:600], n_samples=20)
     for a, b in zip(whole, part, strict=True):
-        assert np.array_equal(a[590:], b)
+        assert np.array_equal(a[590:], b, equal_nan=True)  # 20 samples have no Pareto k
 
 
 @pytest.mark.slow
@@ -542,6 +542,7 @@ def test_binary_scores_are_probabilities_that_sum_to_one(cls: Any) -> None:
     assert abs(np.exp(b.bound) - seen).max() < 0.15
 
 
+@pytest.mark.filterwarnings("ignore:the importance weights of .* heavy tails:RuntimeWarning")  # after so few steps
 @pytest.mark.parametrize("kind", ["vsc", "vae", "binary"])
 def test_the_importance_bound_lies_above_the_elbo_and_rises(kind: str, fitted: Any) -> None:
     est, X = fitted[kind]

@@ -214,7 +214,7 @@ def test_bounds_are_each_member_s_own(name: str, members: tuple[int, ...]) -> No
         alone = bounds(member(model, name, m), x, 20, seed=4)
         for a, b in zip(together, alone, strict=True):
             assert a.shape == (*members, B)
-            assert torch.allclose(a[m], b, rtol=1e-4, atol=1e-4)
+            assert torch.allclose(a[m], b, rtol=1e-4, atol=1e-4, equal_nan=True)  # 20 draws have no Pareto k
 
 
 @pytest.mark.parametrize("members", MEMBERS)

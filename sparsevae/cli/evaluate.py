@@ -39,6 +39,7 @@ def evaluate(
 ) -> None:
     """Score, sparsity, reconstruction error, cost of caps."""
     from sparsevae.evaluation import standard_error
+    from sparsevae.pareto import heavy_tails
 
     limits: tuple[int, ...] = caps or ()
     est = load_model(folder)
@@ -55,6 +56,7 @@ def evaluate(
             "bound": float(b.bound.mean()),
             "standard_error": standard_error(b.bound),
             "effective_samples": float(b.effective_samples.mean()),
+            "heavy_tails": heavy_tails(b.pareto_k, b.effective_samples, importance),
         }
     result |= est.evaluate(X, caps=limits)
     if as_json:
@@ -92,14 +94,15 @@ _MEANINGS = {
 def _report(r: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     """Evaluated numbers as lines of (name, value, what it is)."""
     from sparsevae.evaluation import with_error
+    from sparsevae.pareto import remark
 
     meaning = _MEANINGS.get(r["score_meaning"], r["score_meaning"])
     lines = [("score", with_error(r["score"], r["score_standard_error"]), f"nats; {meaning}")]
     if b := r.get("importance"):
-        note = f"nats; {b['samples']} samples, {b['effective_samples']:.3g} effective"
+        note = f"nats; {b['samples']} samples, {b['effective_samples']:.3g} effective{remark(b['heavy_tails'])}"
         lines.append(("importance bound", with_error(b["bound"], b["standard_error"]), note))
     elif "importance_bound" in r:
-        note = f"nats; 1,000 hard samples, on {r['importance_rows']:,} rows"
+        note = f"nats; 1,000 hard samples, on {r['importance_rows']:,} rows{remark(r['heavy_tails'])}"
         lines.append(("importance bound", f"{r['importance_bound']:.2f}", note))
     if "relaxed_objective" in r:
         note = "nats; with the draws of training: no bound"
