@@ -272,7 +272,7 @@ def test_every_model_trains_scores_samples_and_survives_the_disk(cls: Any, tmp_p
     assert last["nll_x"] < first["nll_x"]
     assert np.isfinite([v for row in est.history_ for v in row.values()]).all()
     b = est.importance_bound(X, n_samples=50)
-    assert np.isfinite(np.stack(b)).all()
+    assert np.isfinite(np.stack([b.bound, b.standard_error, b.effective_samples])).all()
     assert (est.score_samples(X, n_samples=50) <= b.bound + 1e-6).all()
     est.save(tmp_path / "model")
     again = sv.load(tmp_path / "model")

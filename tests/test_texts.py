@@ -366,6 +366,7 @@ def test_codes_are_the_mode_of_the_posterior(kind: str, fitted: dict[str, Any]) 
         assert est.transform(X, max_active=1).getnnz(1).max() == 1
 
 
+@pytest.mark.filterwarnings("ignore:the importance weights of .* heavy tails:RuntimeWarning")
 def test_scores_are_below_the_exact_log_probability_and_climb_to_it() -> None:
     """One unit: log p(x) = log of the integral of p(x|z) N(z; 0, 1) over z, by quadrature."""
     est = make(sv.BetaVAE, beta=0.5, n_components=1, training={"steps": 150}).fit(X)  # less: q too narrow
