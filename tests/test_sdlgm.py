@@ -268,7 +268,7 @@ def test_what_is_for_counts_says_so_and_leaves_distinct_features_alone(name: str
 # -- three numbers ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.filterwarnings("ignore:the importance weights of .* heavy tails:RuntimeWarning")  # of the paper's objective
+@pytest.mark.filterwarnings("ignore:the importance weights of .* heavy tails:RuntimeWarning")
 @pytest.mark.parametrize(
     "own",
     [
