@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from sparsevae.numeric import check_number
-from sparsevae.opening import parsing, read_csv, read_parquet, read_text
+from sparsevae.opening import DataFileError, parsing, read_csv, read_parquet, read_text
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
@@ -56,15 +56,16 @@ def read_texts(X: Any, *, column: str | None = None) -> list[str]:
     TypeError
         For one bare string, numbers, missing values and lists of words; the message says which text and what to do.
     ValueError, FileNotFoundError
-        For a column or file that is not there, or that is not UTF-8.
+        For a column or file that is not there, is not UTF-8 or has values missing; the message names the file.
 
     Examples
     --------
     >>> read_texts(word for word in ("one text", b"another"))
     ['one text', 'another']
     """
+    file = None
     if isinstance(X, os.PathLike) or (isinstance(X, str) and X.lower().endswith(FILES) and "\n" not in X):
-        X = _read_file(Path(X), column)
+        file, X = Path(X), _read_file(Path(X), column)
     elif is_table(X):
         X = X.iloc[:, _text_column(list(X.columns), column, lambda j: _holds_text(X.iloc[:, j]), "the table")]
     elif column is not None:
@@ -86,7 +87,12 @@ def read_texts(X: Any, *, column: str | None = None) -> list[str]:
         items = iter(X)
     except TypeError as error:
         raise TypeError(f"expected a list of texts, got a {type(X).__name__}") from error
-    return [_as_text(item, row) for row, item in enumerate(items)]
+    try:
+        return [_as_text(item, row) for row, item in enumerate(items)]
+    except (TypeError, ValueError) as error:
+        if file is None:
+            raise
+        raise DataFileError(f"{file}: {error}") from error
 
 
 def _as_text(item: Any, row: int) -> str:

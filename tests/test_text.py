@@ -121,7 +121,7 @@ def test_tables_are_read_by_the_column_named_or_the_only_one_of_text(tmp_path):
             read_texts(path, column="texts")
     assert read_texts(csv, column="stars") == ["0", "1", "2", "3", "4"]  # text, because it was asked for as text
     pq.write_table(pa.table({"text": ["a", None]}), parquet)
-    with pytest.raises(TypeError, match="text 1 is missing"):
+    with pytest.raises(ValueError, match=r"a\.parquet: text 1 is missing \(None\): drop that row"):
         read_texts(parquet)
     parquet.write_bytes(b"nothing")
     with pytest.raises(ValueError, match=r"not a \.parquet file"):
