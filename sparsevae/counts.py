@@ -202,6 +202,7 @@ class Counts(Distribution):
         shape = torch.broadcast_shapes(self.batch_shape, u.shape[:-1])
         sums = self._categories.detach().double().exp().cumsum(-1).expand(*shape, -1).contiguous()
         drawn = torch.searchsorted(sums, (u * sums[..., -1:]).contiguous())
+        drawn = drawn.clamp_max(sums.shape[-1] - 1)  # of sums that are NaN: training finds the loss so, and goes back
         ones = torch.ones_like(drawn, dtype=self.features.dtype)
         return torch.zeros_like(sums, dtype=ones.dtype).scatter_add(-1, drawn, ones)[..., :-1]
 

@@ -89,6 +89,12 @@ def test_marginals_are_those_of_enumeration(K: int, cap: int) -> None:
     assert float(q.expected) == pytest.approx(float((w.squeeze(-1) * (z > 0).sum(-1)).sum()), rel=1e-10)
 
 
+def test_a_draw_of_a_law_that_is_not_finite_is_no_error() -> None:
+    """A training that has lost its way finds so by its loss, and goes back."""
+    q = Counts(torch.tensor([0.0, math.nan]), torch.tensor([[0.0, 1.0, 2.0], [math.nan] * 3]), 2)
+    assert q.tally(torch.full((2, 2), 0.5)).shape == (2, 3)
+
+
 def test_collisions_are_as_frequent_as_erratum_11_says() -> None:
     """K = 200, L0 = 40, lambda = .5, even pi: in the mean 20 draws are on, but 19.05 features; P(a repeat) = .62."""
     q, n = Counts(torch.zeros(1), torch.zeros(200), 40), 20_000
