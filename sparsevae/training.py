@@ -19,18 +19,17 @@ from torch import Tensor, nn
 from sparsevae.advice import advise, at_once
 from sparsevae.checkpoint import RunFolder, State
 from sparsevae.draw import mix
-from sparsevae.families import SPARSE, CappedPosterior, CountsPosterior, SpikeSlabPosterior
 from sparsevae.history import History
 from sparsevae.model import LatentModel
 from sparsevae.objectives import Objective
 from sparsevae.progress import Progress
+from sparsevae.remedies import remedies, written
 from sparsevae.rows import Rows
 from sparsevae.schedules import Linear, Schedule
 from sparsevae.settings import Training
 from sparsevae.step import Run, evaluating
 from sparsevae.storage import reading
 from sparsevae.threads import cuda_arithmetic, threads
-from sparsevae.tokens import TokenData
 
 __all__ = ["DivergenceError", "SparsityWarning", "Watch", "fit"]
 
@@ -175,7 +174,7 @@ def fit(
         progress.say(f"stopped by a signal at step {run.step} of {total}.{where}")
         raise KeyboardInterrupt if stop[0] == signal.SIGINT else SystemExit(128 + stop[0])
     if len(run.watched) > 1:  # one row differs from no other
-        _warn_about_sparsity(history, model, scaled=scaled)
+        _warn_about_sparsity(history, model, whole)
     return history, run.moments()
 
 
@@ -322,40 +321,23 @@ def _span(x: Tensor) -> str:
     return f"inputs, as the network sees them, span {float(x.min()):.4g} to {float(x.max()):.4g}"
 
 
-def _warn_about_sparsity(history: History, model: LatentModel, *, scaled: bool = False) -> None:
-    """Tell of codes that are empty, nearly collapsed or full, with remedies that this kind of model and data have.
-
-    `scaled` data have scale='auto' already.
+def _warn_about_sparsity(history: History, model: LatentModel, settings: Mapping[str, Any]) -> None:
+    """Tell of codes that are empty, nearly collapsed or full, with what to try first, by the settings in force.
 
     Without noise a code has no scale, and how far it varies does not tell whether it is used: `audit` does.
     """
     if not history or model.labelled:
         return
     last, n = history[-1], model.prior.n_components
-    texts, cheaper = isinstance(model.likelihood, TokenData), "a smaller weight of the KL"
-    if isinstance(model.posterior, (SpikeSlabPosterior, CountsPosterior, CappedPosterior)):
-        # who writes texts does without a code that is dear, however often its gates should be open
-        more, less = [cheaper, "a larger alpha"] if texts else ["a larger alpha"], "a smaller alpha"
-    elif "capacity_gap" in last:
-        more, less = ["a larger capacity"], "a smaller capacity"
-    else:
-        more, less = [cheaper], "a larger weight of the KL"
-    shuts = texts and isinstance(model.posterior, SPARSE)  # gates that read texts shut when the KL is back
-    later, much_later = ([] if shuts else [f"kl_warmup={share}"] for share in (0.2, 0.5))
-    scale = [] if texts or scaled else ["data with scale='auto'"]
-    # a forgiving likelihood lets no code pay
-    sharper = [f"a {name} well below the variance of the scaled data" for name in model.likelihood.describe()]
     if last["nonzeros"] == 0:
         found = "every code is zero: no unit is more likely on than off for any row"
-        remedies = [*much_later, "more steps", *more, *sharper]
     elif last["active_units"] < 0.05 * n:
         found = f"only {last['active_units']:g} of {n} units differ between rows: the code has nearly collapsed"
-        remedies = [*later, "more steps", *more, *sharper, *scale]
     elif last["active_units"] == n and last["nonzeros"] > 0.75 * n and model.posterior.density:
         # where a row has few units on, it is well that all rows together use each; without noise none is ever pruned
         found = f"all {n} units are active: the code may be too small to be sparse"
-        remedies = ["a larger n_components", less]
     else:
         return
-    tips = f"{', '.join(remedies[:-1])} or {remedies[-1]}"
-    advise(f"{found}. Try {tips}.", SparsityWarning)
+    own = {k: v for k, v in settings.items() if k not in ("variance", "variance_floor")} | model.likelihood.describe()
+    lots = remedies({"n_components": n} | own, last.get("step", math.inf), empty=not found.startswith("all"))
+    advise(f"{found}. {written(lots)}", SparsityWarning)

@@ -118,22 +118,22 @@ def warned(est: Any) -> str:
 def test_remedies_are_what_the_model_has() -> None:
     """alpha where there are gates, capacity where there is one, the likelihood's own variance; free bits nowhere."""
     few = {"training": {"steps": 100}}
+    usual, then = "steps=1000 and kl_warmup=0.5", "if that does not help"
     full = [
-        (sv.VSC, {"alpha": 0.9}, "a larger n_components or a smaller alpha."),
-        (sv.CapacityVAE, {}, "a larger n_components or a smaller capacity."),
-        (sv.MAT, {"mmd_weight": 0.0, "kl_weight": 0.0}, "a larger n_components or a larger weight of the KL."),
+        (sv.VSC, {"alpha": 0.9}, f"Try alpha=0.3, {usual}; {then}, n_components=2."),
+        (sv.CapacityVAE, {}, f"Try capacity=2.5, {usual}; {then}, n_components=2."),
+        (sv.MAT, {"mmd_weight": 0.0, "kl_weight": 0.0}, f"Try kl_weight=1.0, {usual}; {then}, n_components=2."),
     ]
     for cls, settings, said in full:
         assert said in warned(make(cls, n_components=1, **settings, **few))
     empty = [
-        (sv.VSC, {"alpha": 1e-4}, "a larger alpha or a variance_floor well below"),
-        (sv.CapacityVAE, {"capacity": 0.0, "gamma": 1e4}, "a larger capacity or a variance_floor well"),
-        (sv.BetaVAE, {"beta": 1e4, "likelihood": "laplace"}, "a smaller weight of the KL or a variance well below"),
+        (sv.VSC, {"alpha": 1e-4}, f"Try alpha=0.1, {usual}; {then}, alpha=0.3."),
+        (sv.CapacityVAE, {"capacity": 0.0, "gamma": 1e4}, f"Try capacity=1.0, {usual}; {then}, variance_floor=0.003."),
+        (sv.BetaVAE, {"beta": 1e4, "likelihood": "laplace"}, f"Try beta=4.0, {usual}; {then}, beta=1.0."),
     ]
     for cls, settings, said in empty:
         assert said in (message := warned(make(cls, **settings, **few)))
         assert "free_bits" not in message
-        assert "beta" not in message
 
 
 def test_a_full_code_without_noise_is_no_surprise() -> None:
