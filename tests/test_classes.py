@@ -409,14 +409,20 @@ def test_the_verdict_follows_the_limits() -> None:
 
     def line(data: str, prior: str, name: str, value: float) -> dict[str, Any]:
         numbers = dict.fromkeys(("distance", "relative", "equal_word_kl"), value)
-        return {"data": data, "prior": prior, "pattern": name, **numbers}
+        return {"data": data, "prior": prior, "pattern": name, "accuracy": 0.7, "majority": 0.4, **numbers}
+
+    def claims(lines: list[dict[str, Any]]) -> list[Any]:
+        found = patterns.verdict(lines)
+        named = found.pop("accuracy, and that of one class for all")
+        assert named == {f"{x['data']} ({x['prior']})": [0.7, 0.4] for x in lines}
+        return list(found.values())
 
     lines = [line("dbpedia", "30,10", "distinct", 2.0), line("yelp", "30,10", "uniform", 1.0)]
     dense = [line(data, "10,30", "uniform", 0.0) for data in ("dbpedia", "yelp")]
-    assert set(patterns.verdict(lines + dense).values()) == {True}
-    found = patterns.verdict([line("dbpedia", "30,10", "between", 1.0), line("yelp", "30,10", "between", 2.0)])
-    assert list(found.values()) == [False, False, None, False, False]
-    assert list(patterns.verdict(lines[:1]).values()) == [True, None, None, None, None]
+    assert claims(lines + dense) == [True] * 5
+    between = [line("dbpedia", "30,10", "between", 1.0), line("yelp", "30,10", "between", 2.0)]
+    assert claims(between) == [False, False, None, False, False]
+    assert claims(lines[:1]) == [True, None, None, None, None]
 
 
 def test_words_are_compared_at_equal_numbers() -> None:
