@@ -151,7 +151,8 @@ def test_rows_far_from_the_training_data_get_a_low_score_not_a_nan(cls: Any) -> 
     scores = est.score_samples(1e30 * X)
     assert (scores < -1e9).all()  # minus infinity where float32 ends
     b = est.importance_bound(1e30 * X[:3], n_samples=3)
-    assert not np.isnan(np.stack(b)).any()
+    assert not np.isnan([b.bound, b.standard_error, b.effective_samples]).any()
+    assert np.isnan(b.pareto_k).all()  # three samples have no tail
 
 
 @pytest.mark.parametrize("cls", [sv.VAE, sv.VSC])
@@ -457,8 +458,6 @@ BAD_TRAINING: dict[str, list[Any]] = {
         {"kl_z": sv.Constant(np.nan)},
         {"kl_z": sv.Linear(0.0, -1.0)},
         {"sharpness": sv.Constant(-1.0)},
-        {"kl_z": sv.Linear(0, 1, end=1.5)},
-        {"kl_z": sv.Step(1, 0.5, "soon")},
     ],
     "binarise": ["x", None],
     "validation_fraction": [-0.1, 1, 1.5, "x", None, np.nan],
