@@ -16,13 +16,14 @@ from sparsevae.numeric import shown
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["check_room", "memory"]
+__all__ = ["amount", "check_room", "free_memory", "memory"]
 
-_UNITS = ("bytes", "kB", "MB", "GB", "TB", "PB", "EB")
+_UNITS = ("kB", "MB", "GB", "TB", "PB", "EB")
+_CGROUP = Path("/sys/fs/cgroup")
 
 
-def memory(device: torch.device | None = None, root: Path = Path("/sys/fs/cgroup")) -> float:
-    """Bytes of memory that a device has in all; of the machine no more than its cgroup grants (v2, then v1)."""
+def memory(device: torch.device | None = None, cgroup: Path = _CGROUP) -> float:
+    """Bytes of memory that a device has in all; of the machine no more than its cgroup grants."""
     if device is not None and device.type == "cuda":
         import torch
 
@@ -31,12 +32,36 @@ def memory(device: torch.device | None = None, root: Path = Path("/sys/fs/cgroup
         found = float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
     except (AttributeError, ValueError, OSError):  # not every system says
         return math.inf
-    for limit in (root / "memory.max", root / "memory/memory.limit_in_bytes"):
-        try:
-            return min(found, float(limit.read_text()))
-        except (OSError, ValueError):  # not there, or "max"
-            continue
+    return min(found, *(granted for granted, _ in _groups(cgroup)))
+
+
+def free_memory(proc: Path = Path("/proc/meminfo"), cgroup: Path = _CGROUP) -> float:
+    """Bytes that could still be taken: what the machine has left, or its cgroup; infinite where nobody knows."""
+    left = [1024 * int(line.split()[1]) for line in _lines(proc) if line.startswith("MemAvailable:")]
+    return min(math.inf, *left, *(max(0.0, granted - taken) for granted, taken in _groups(cgroup)))
+
+
+def _groups(cgroup: Path) -> list[tuple[float, float]]:
+    """What the cgroup grants and what is taken of it (v2, then v1); endless and nothing where it grants all."""
+    v1 = cgroup / "memory"
+    found = [(math.inf, 0.0)]
+    for folder, limit, used in (
+        (cgroup, "memory.max", "memory.current"),
+        (v1, "memory.limit_in_bytes", "memory.usage_in_bytes"),
+    ):
+        most, now = ("".join(_lines(folder / name)) for name in (limit, used))
+        if most.isdigit():
+            files = sum(int(x.split()[1]) for x in _lines(folder / "memory.stat") if x.startswith("inactive_file "))
+            taken = max(0, int(now) - files) if now.isdigit() else 0  # pages of files are given up when asked for
+            found.append((float(most), float(taken)))
     return found
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text().splitlines()
+    except OSError:
+        return []
 
 
 def check_room(numbers: float, sizes: Mapping[str, Any], what: str, device: torch.device | None = None) -> None:
@@ -45,17 +70,25 @@ def check_room(numbers: float, sizes: Mapping[str, Any], what: str, device: torc
     >>> check_room(4e18, {"n": 10**18}, "samples")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
         ...
-    ValueError: n=1000000000000000000 would take 16.0 EB of memory or more for samples; there are ...
+    ValueError: n=1000000000000000000 would take 16 EB of memory or more for samples; there are ...
     """
     there = memory(device)
     if 4 * numbers > there:
         named = ", ".join(f"{name}={shown(value)}" for name, value in sizes.items())
         raise ValueError(
-            f"{named} would take {_amount(4 * numbers)} of memory or more for {what}; there are {_amount(there)}. "
+            f"{named} would take {amount(4 * numbers)} of memory or more for {what}; there are {amount(there)}. "
             "Make what is largest smaller."
         )
 
 
-def _amount(size: float) -> str:
-    unit = min(len(_UNITS) - 1, int(math.log10(max(size, 1)) // 3))
-    return f"{size / 1000**unit:.1f} {_UNITS[unit]}"
+def amount(size: float) -> str:
+    """A number of bytes in words.
+
+    >>> amount(700), amount(5_300_000), amount(8e21)
+    ('700 bytes', '5.3 MB', '8,000 EB')
+    """
+    if size < 1000:
+        return f"{size:.0f} bytes"
+    unit = min(len(_UNITS), int(math.log10(size) // 3))
+    number = size / 1000**unit
+    return f"{number:.3g} {_UNITS[unit - 1]}" if number < 1000 else f"{number:,.0f} {_UNITS[unit - 1]}"

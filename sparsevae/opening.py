@@ -16,10 +16,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sparsevae.memory import amount, free_memory
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["DataFileError", "check_size", "free_memory", "opened", "parsing", "read_all", "read_csv", "read_parquet"]
+__all__ = ["DataFileError", "check_size", "opened", "parsing", "read_all", "read_csv", "read_parquet"]
 __all__ += ["read_text", "size_of"]
 
 UNPACKED = 2**28  # bytes that packed data may become, whatever their size in the file
@@ -93,50 +95,11 @@ def check_size(path: str | os.PathLike[str], needed: int, packed: int | None = N
     """Refuse data of `needed` bytes that memory does not hold, or that `packed` bytes of a file cannot honestly be."""
     if packed is not None and needed > max(UNPACKED, RATIO * packed):
         raise DataFileError(
-            f"{path}: {_size(packed)} would become {_size(needed)} in memory; packed data may become "
-            f"{_size(UNPACKED)}, or {RATIO} times their size{advice}"
+            f"{path}: {amount(packed)} would become {amount(needed)} in memory; packed data may become "
+            f"{amount(UNPACKED)}, or {RATIO} times their size{advice}"
         )
-    free = free_memory()
-    if free is not None and needed > free:
-        raise DataFileError(f"{path}: would take {_size(needed)} of memory, and {_size(free)} are free{advice}")
-
-
-def _size(size: int) -> str:
-    """A number of bytes in words.
-
-    >>> _size(700), _size(5_300_000)
-    ('700 bytes', '5.3 MB')
-    """
-    for unit, name in ((10**12, "TB"), (10**9, "GB"), (10**6, "MB"), (10**3, "kB")):
-        if size >= unit:
-            return f"{size / unit:,.3g} {name}" if size < 1000 * unit else f"{size // unit:,} {name}"
-    return f"{size} bytes"
-
-
-def free_memory(proc: Path = Path("/proc/meminfo"), cgroup: Path = Path("/sys/fs/cgroup")) -> int | None:
-    """Bytes that could still be taken: what the machine has left, or the cgroup (v2, then v1); None if nobody knows."""
-    found = []
-    for line in _lines(proc):
-        if line.startswith("MemAvailable:"):
-            found.append(int(line.split()[1]) * 1024)
-    v1 = cgroup / "memory"
-    for limit, used, more in (
-        (cgroup / "memory.max", cgroup / "memory.current", cgroup / "memory.stat"),
-        (v1 / "memory.limit_in_bytes", v1 / "memory.usage_in_bytes", v1 / "memory.stat"),
-    ):
-        most, now = ("".join(_lines(file)) for file in (limit, used))
-        if most.isdigit() and now.isdigit():
-            cached = sum(int(line.split()[1]) for line in _lines(more) if line.startswith("inactive_file "))
-            found.append(max(0, int(most) - int(now) + cached))  # pages of files are given up when asked for
-            break
-    return min(found, default=None)
-
-
-def _lines(path: Path) -> list[str]:
-    try:
-        return path.read_text().splitlines()
-    except OSError:
-        return []
+    if needed > (free := free_memory()):
+        raise DataFileError(f"{path}: would take {amount(needed)} of memory, and {amount(free)} are free{advice}")
 
 
 def size_of(file: io.BufferedReader) -> int:
@@ -149,7 +112,7 @@ def read_all(path: str | os.PathLike[str]) -> bytes:
     with opened(path) as file:
         size = size_of(file)
         if size > UNPACKED:
-            raise DataFileError(f"{path}: has {_size(size)}; such a file has {_size(UNPACKED)} at most")
+            raise DataFileError(f"{path}: has {amount(size)}; such a file has {amount(UNPACKED)} at most")
         with parsing(path, "cannot be read"):
             return file.read(size)
 
@@ -224,7 +187,7 @@ def _first_line(path: str | os.PathLike[str], file: io.BufferedReader) -> list[s
     head = file.read(LINE)
     _check_text(path, head[:_FIRST])
     if len(head) == LINE and b"\n" not in head:
-        raise DataFileError(f"{path}: its first line is longer than {_size(LINE)}: no table of columns{_ARRAYS}")
+        raise DataFileError(f"{path}: its first line is longer than {amount(LINE)}: no table of columns{_ARRAYS}")
     with parsing(path, "not a text file in UTF-8"):
         first = next(csv.reader(io.TextIOWrapper(io.BytesIO(head), encoding="utf-8-sig", newline="")), None)
     if first is None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import gzip
 import io
 import lzma
+import math
 import os
 import random
 import re
@@ -32,6 +33,7 @@ from scipy.io import savemat
 from sparsevae import opening
 from sparsevae.data import celeba, dbpedia, har, read_arff, read_array, read_idx, read_mulan, smiley, yelp
 from sparsevae.data.mulan import read_labels
+from sparsevae.memory import free_memory
 from sparsevae.opening import UNPACKED
 from sparsevae.text import read_texts
 from tests import test_mutations as folders
@@ -498,14 +500,14 @@ def test_a_file_that_memory_does_not_hold_is_refused_before_it_is_read(tmp_path:
 
 def test_free_memory_is_the_least_of_what_machine_and_cgroup_leave(tmp_path: Path) -> None:
     (tmp_path / "meminfo").write_text("MemTotal: 9000 kB\nMemAvailable: 5000 kB\n")
-    assert opening.free_memory(tmp_path / "meminfo", tmp_path) == 5000 * 1024
-    assert opening.free_memory(tmp_path / "none", tmp_path) is None
+    assert free_memory(tmp_path / "meminfo", tmp_path) == 5000 * 1024
+    assert free_memory(tmp_path / "none", tmp_path) == math.inf
     for name, text in (
         ("memory.max", "max"),
         ("memory.current", "2000"),
         ("memory.stat", "anon 1\ninactive_file 500\n"),
     ):
         (tmp_path / name).write_text(text + "\n")
-    assert opening.free_memory(tmp_path / "none", tmp_path) is None
+    assert free_memory(tmp_path / "none", tmp_path) == math.inf
     (tmp_path / "memory.max").write_text("4000\n")
-    assert opening.free_memory(tmp_path / "meminfo", tmp_path) == 2500
+    assert free_memory(tmp_path / "meminfo", tmp_path) == 2500
