@@ -52,10 +52,11 @@ def mig(Z: Codes, factors: npt.ArrayLike, *, n_bins: int = 20, discrete: Discret
     >>> round(mig(v, v), 6), round(mig(v @ [[1.0, 1.0], [1.0, -1.0]], v), 6)  # the factors themselves; rotated
     (1.0, 0.0)
     """
-    Z, truth, named = checked_factors(Z, factors, discrete)
-    cells, levels = cut(Z, truth, named, n_bins)
-    total = np.array([entropy(np.bincount(v) / len(v)) for v in levels.T])
-    return float((_gap(information(cells, levels)) / total).mean())
+    shares = [
+        _gap(information(cells, levels))[0] / entropy(np.bincount(levels[:, 0]) / len(levels))
+        for cells, levels in cut(*checked_factors(Z, factors, discrete), n_bins)
+    ]
+    return float(np.mean(shares))
 
 
 def modularity(Z: Codes, factors: npt.ArrayLike, *, n_bins: int = 20, discrete: Discrete = None) -> float:

@@ -7,7 +7,7 @@ Sources that are switched off, such as S * V, are continuous.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
 import numpy as np
@@ -26,14 +26,14 @@ def mutual_information(Z: Codes, factors: npt.ArrayLike, *, n_bins: int = 20, di
     """I(z_j; v_k) in nats between every unit and every factor, (J, K).
 
     The plug-in estimate after cutting every unit and every continuous factor into `n_bins` bins of equal width. Units
-    of few values keep them: of at most `n_bins`, or as many as the discrete factor with the most levels has. It is
-    biased upwards by about (bins of z - 1)(bins of v - 1) / 2n nats: use many rows.
+    of few values keep them: of at most `n_bins`, or as many as a discrete factor has levels. The estimate is biased
+    upwards by about (bins of z - 1)(bins of v - 1) / 2n nats: use many rows.
 
     >>> mutual_information([[0.0, 5.0], [0.0, 5.0], [1.0, 5.0], [1.0, 5.0]], [[0], [0], [1], [1]]).round(6)  # log 2, 0
     array([[0.693147],
            [0.      ]])
     """
-    return information(*cut(*checked_factors(Z, factors, discrete), n_bins))
+    return np.hstack([information(*pair) for pair in cut(*checked_factors(Z, factors, discrete), n_bins)])
 
 
 def checked_factors(Z: Codes, factors: npt.ArrayLike, discrete: Discrete) -> tuple[Floats, Floats, Mask]:
@@ -73,21 +73,20 @@ def information(cells: Integers, levels: Integers) -> Floats:
     return np.where(table < 1e-12, 0.0, table)
 
 
-def cut(Z: Floats, truth: Floats, named: Mask, n_bins: int) -> tuple[Integers, Integers]:
-    """Units and factors by whole numbers from 0, (n, J) and (n, K): that of a value, or of its bin.
+def cut(Z: Floats, truth: Floats, named: Mask, n_bins: int) -> Iterator[tuple[Integers, Integers]]:
+    """Per factor the units and the factor as whole numbers from 0, (n, J) and (n, 1): that of a value, or of its bin.
 
-    Discrete factors keep their values, and so do units with few of them: at most `n_bins`, or as many as the discrete
-    factor with the most levels, which fewer bins could not tell apart.
+    A discrete factor keeps its values, and so do units with few of them: at most `n_bins`, or as many as the factor has
+    levels, which fewer bins could not tell apart.
     """
-    levels, cells = binned(truth, n_bins), binned(Z, n_bins)
-    for k in np.flatnonzero(named):
-        levels[:, k] = np.unique(truth[:, k], return_inverse=True)[1]
-    few = max(n_bins, int(levels[:, named].max(initial=0)) + 1)
-    for j, unit in enumerate(Z.T):
-        values, number = np.unique(unit, return_inverse=True)
-        if len(values) <= few:
-            cells[:, j] = number
-    return cells, levels
+    bins, levels = binned(Z, n_bins), binned(truth, n_bins)
+    own = [np.unique(unit, return_inverse=True) for unit in Z.T]
+    counts, numbers = np.array([len(values) for values, _ in own]), np.stack([number for _, number in own], 1)
+    for k, discrete in enumerate(named):
+        if discrete:
+            levels[:, k] = np.unique(truth[:, k], return_inverse=True)[1]
+        few = max(n_bins, int(levels[:, k].max()) + 1)
+        yield np.where(counts <= few, numbers, bins), levels[:, [k]]
 
 
 def binned(columns: Floats, n_bins: int) -> Integers:

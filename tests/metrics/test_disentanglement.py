@@ -92,6 +92,13 @@ def test_units_of_many_values_are_cut_into_bins_whatever_the_levels_of_the_facto
     assert mutual_information(np.floor(z), which)[0, 0] == pytest.approx(math.log(40))  # 40 values
 
 
+def test_the_levels_of_one_factor_leave_the_information_on_another_as_it_is():
+    rng = np.random.default_rng(0)
+    z, which = rng.normal(size=(300, 2)), rng.integers(0, 2, size=300)
+    both = mutual_information(z, np.column_stack([np.arange(300), which]))  # beside a name for each row
+    assert both[:, 1].tolist() == mutual_information(z, which[:, None])[:, 0].tolist()
+
+
 def test_a_unit_that_is_independent_of_every_factor_has_no_information_and_no_say():
     grid = np.array(list(itertools.product(range(6), range(6), range(6))))  # sixths do not add up exactly
     assert mutual_information(grid, grid[:, :2])[2].tolist() == [0, 0]
