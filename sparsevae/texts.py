@@ -163,6 +163,7 @@ class Texts(Input):
     kind: ClassVar[str] = "texts"
     hidden: ClassVar[tuple[int, ...]] = (128,)
     vocabulary: Vocabulary
+    cut_told = False  # of the fitted model: once per fit, not at every call; pickles may lack it
 
     def settle(self, training: Training, n_rows: int) -> Training:
         """Small batches at a high rate: a step reads each of a text's words in turn, however few the texts."""
@@ -173,7 +174,6 @@ class Texts(Input):
     def __init__(self, text: Text) -> None:
         self.text = Text(**text.get_params(deep=False))
         self.prepare, self.column = nn.Identity(), self.text.column
-        self.cut_told = False  # once per fit, not at every call
         self.width = _rounded(int(self.text.max_length) + 1)
 
     def about(self) -> dict[str, int]:

@@ -810,6 +810,13 @@ def test_a_longer_text_is_cut_and_the_share_is_told() -> None:
     short.transform([long])
 
 
+def test_a_model_whose_pickle_does_not_say_whether_texts_were_cut_reads_longer_ones(fitted: dict[str, Any]) -> None:
+    est = pickle.loads(pickle.dumps(next(iter(fitted.values()))))
+    vars(est.input_).pop("cut_told", None)
+    with pytest.warns(UserWarning, match="were cut after them"):
+        est.transform(["grass " * 1000])
+
+
 @pytest.mark.parametrize("line", ["grass " * 1_700_000, "x" * 10_000_000], ids=["words", "one piece"])
 @pytest.mark.filterwarnings("ignore:.*were cut after them")
 def test_a_line_of_ten_megabytes_is_a_text(line: str, fitted: dict[str, Any]) -> None:
