@@ -147,8 +147,9 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Learner):
         """Hard draws of q(z|x), n of every row: (n, rows, J), dense. A row's draws depend on (seed, row) alone."""
         check_number("n", n, "an integer above 0", lambda k: k > 0, whole=True)
         check_seed("seed", seed)
-        check_room(n * self._n_features_out, {"n": n}, "the draws of each row")
-        return self._draws(self._read(X, reset=False), int(n), seed)
+        X = self._read(X, reset=False)
+        check_room(n * X.shape[0] * self._n_features_out, {"n": n, "rows of X": X.shape[0]}, "the draws")
+        return self._draws(X, int(n), seed)
 
     @_inference
     def _draws(self, X: Any, n: int, seed: int) -> Array:
@@ -244,6 +245,7 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Learner):
         `watch(trace, size, n)` is shown the draws of every block of `size` rows, of which the first n count.
         """
         check_number("n_samples", n_samples, "an integer above 0", lambda k: k > 0, whole=True)
+        check_room(2 * n_samples, {"n_samples": n_samples}, "the numbers of the draws")  # whole ones, of 64 bits
         seed = mix(self._training().seed, 4)
         parts, (blocks, order) = [], self._grouped(X, int(n_samples))
         at_once = 16 * self.input_.together(self._device(), draws=16)

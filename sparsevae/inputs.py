@@ -378,7 +378,8 @@ def _numbers(est: Learner, X: Any, reset: bool) -> Any:
         if strange := _no_numbers(X):
             raise ValueError(f"X must hold numbers, and {some(strange)} hold none; convert or drop them.") from error
         if odd := _odd_item(X):
-            raise type(error)(f"X must hold numbers, and {odd} ({error}).") from error
+            kind = TypeError if isinstance(error, TypeError) else ValueError
+            raise kind(f"X must hold numbers, and {odd} ({error}).") from error
         raise
     return found
 
@@ -387,7 +388,13 @@ def _odd_item(X: Any) -> str:
     """The first item of an array or list of objects that is no number, and what to do about it; nothing of others."""
     if not isinstance(X, (list, tuple)) and getattr(getattr(X, "dtype", None), "kind", "") != "O":
         return ""
-    for at, item in np.ndenumerate(np.array(X, dtype=object)):
+    try:
+        items = np.array(X, dtype=object)
+    except ValueError:  # rows whose first axes agree
+        return "its rows differ in shape"
+    if items.ndim == 1 and len({np.shape(item) for item in items if isinstance(item, (list, tuple, np.ndarray))}) > 1:
+        return "its rows differ in length"
+    for at, item in np.ndenumerate(items):
         where = ", ".join(f"{axis} {k}" for axis, k in zip(("row", "column"), at, strict=False))
         found = f"{where} holds a value of type {type(item).__name__}"
         if isinstance(item, Mapping):

@@ -149,8 +149,10 @@ class Learner(Recipe):
         """Refuse a step whose rows, with every draw of each, take more than all memory."""
         batch = min(cast(int, settings.batch_size), rows.shape[0])
         copies = int(settings.n_samples) * points(self.model_)[0]
-        numbers = batch * copies * (rows.shape[1] + self.model_.prior.n_components)
-        draws = {name: getattr(self, name) for name in ("n_gamma", "n_z", "samples") if hasattr(self, name)}
+        n = self.model_.prior.n_components
+        largest = self.model_.posterior.largest(n)  # a count is a sum of as many draws
+        numbers = batch * copies * (rows.shape[1] + (n if largest is None else max(n, int(largest.max()))))
+        draws = {k: getattr(self, k) for k in ("n_gamma", "n_z", "samples", "cap") if getattr(self, k, None)}
         sizes = {"training.batch_size": batch, "training.n_samples": settings.n_samples, **draws}
         check_room(numbers, sizes, "the rows of a training step", self._device())
 

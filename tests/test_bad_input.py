@@ -250,6 +250,8 @@ REFUSED: dict[str, tuple[Any, str]] = {
         torch.empty(5, 3, device="meta"),
         r"of shape \(5, 3\) on the meta device, which holds no values: pass",
     ),
+    "rows of several lengths": ([[1.0, 2.0], [3.0]], "X must hold numbers, and its rows differ in length"),
+    "rows of several shapes": ([np.ones((2, 2)), np.ones((2, 3))], "X must hold numbers, and its rows differ in shape"),
     "a list among objects": (
         np.array([[[1], 2.0], [[3, 4], 2.0]], dtype=object),
         "row 0, column 0 .* type list",
@@ -587,6 +589,7 @@ TOO_LARGE: list[tuple[Any, dict[str, Any], str]] = [
     (sv.PseudoVSC, {"pseudo_inputs": HUGE}, "pseudo_inputs=1000000000000, features=6"),
     (sv.SDLGM, {"gate_hidden": (HUGE,)}, r"gate_hidden=\(1000000000000,\), features=6"),
     (sv.HSVAE, {"n_gamma": HUGE}, "training.batch_size=128, .*n_gamma=1000000000000"),
+    (sv.SDLGM, {"cap": HUGE}, "training.batch_size=128, .*cap=1000000000000"),
     (sv.HSVAE, {"n_z": HUGE}, "training.batch_size=128, .*n_z=1000000000000"),
     (sv.VSC, {"training": {"n_samples": HUGE}}, "training.batch_size=128, training.n_samples=1000000000000"),
 ]
@@ -606,7 +609,11 @@ def test_sizes_of_texts_and_of_what_is_asked_of_a_model_are_named() -> None:
     with pytest.raises(ValueError, match=r"^text\.embedding=1000000000000, words=5 would take"):
         make(sv.VAE, hidden=(8,), text=Text(embedding=HUGE)).fit(texts)
     est = fitted(sv.VAE, steps=2)
-    for call in (est.sample, lambda n: est.sample_like(X[0], n), lambda n: est.draw_codes(X, n)):
+    with pytest.raises(ValueError, match=rf"^n=1000000000, rows of X={len(X)} would take [\d.,]+ TB"):
+        est.draw_codes(X, 10**9)  # those of one row might fit
+    with pytest.raises(ValueError, match=r"^n_samples=1000000000000 would take"):
+        est.score_samples(X, n_samples=HUGE)
+    for call in (est.sample, lambda n: est.sample_like(X[0], n)):
         with pytest.raises(ValueError, match=r"^n=1000000000000 would take [\d.,]+ TB"):
             call(HUGE)
     with pytest.raises(ValueError, match=r"^steps=1000000000000 would take"):
