@@ -181,6 +181,7 @@ def test_every_likelihood_and_convolutions_serve(features: str) -> None:
     assert image.transform(FEW).shape == (len(FEW), 24)
 
 
+@pytest.mark.filterwarnings("ignore:the importance weights of .* heavy tails:RuntimeWarning")  # after so few steps
 def test_a_real_valued_table_gets_discrete_codes() -> None:
     rng = np.random.default_rng(0)
     on = rng.random((300, 6)) < 0.3
