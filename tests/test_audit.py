@@ -145,6 +145,7 @@ def test_every_model_of_ours_can_be_audited(planted_rows: Any) -> None:
         assert np.isfinite(np.stack([found.kl, found.gain, found.variance_law])).all(), cls
 
 
+@pytest.mark.filterwarnings("ignore:the importance weights of .* heavy tails:RuntimeWarning")
 def test_bits_are_audited_as_gates(planted_rows: Any) -> None:
     """Their KLs are those of Bernoullis, and add up to that of the code; a gain is what switching a unit off costs."""
     training = sv.Training(steps=300, learning_rate=1e-2, verbose=0)

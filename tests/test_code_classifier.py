@@ -506,8 +506,7 @@ def test_a_small_one_learns_the_classes_of_dbpedia_within_seconds() -> None:
     est = sv.CodeClassifier(16, hidden=(32,), text=text, training=settings)
     with pytest.warns(UserWarning, match="were cut"):
         est.fit([data.X[i] for i in train], data.y[train])
-    with pytest.warns(UserWarning, match="were cut"):
-        assert est.score([data.X_test[i] for i in test], data.y_test[test]) > 0.75
+    assert est.score([data.X_test[i] for i in test], data.y_test[test]) > 0.75  # of cut texts a fit tells once
 
 
 @pytest.mark.parametrize("cls", [sv.CodeClassifier, sv.SDLGMCounter])

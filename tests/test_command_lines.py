@@ -136,7 +136,7 @@ BY_HAND = [
     (f"{FIT} --n-components {10**14}", "n"),
     (f"{FIT} --hidden 0", "hidden must be layer sizes above 0", "got 0"),
     (f"{FIT} --hidden 4,", "'--hidden': expected INT,..., got '4,'"),
-    (f"{FIT} --hidden {10**13}", "ask for less"),
+    (f"{FIT} --hidden {10**13}", "hidden=(10000000000000,)", "Make what is largest smaller"),
     (f"{FIT} --image-shape 8", "image_shape must be (height, width)", "got (8,)"),
     (f"{FIT} --image-shape -8,-8", "image_shape must be (height, width)", "got -8"),
     (f"{FIT} --image-shape 9,9", "image_shape must be that of a row, which has 64 features; got (9, 9)"),
@@ -288,7 +288,7 @@ BY_HAND = [
     ("sample vsc -o s.png --image-shape 9,9", "(height, width, 3) of 64 values; got (9, 9)"),
     ("sample vsc -o s.png --image-shape -8,-8", "of 64 values, got -8"),
     ("sample vsc -o s.npy --image-shape 8,8", "--image-shape is of a .png, and --out is s.npy"),
-    (f"sample vsc -o s.npy -n {10**15}", "ask for less"),
+    (f"sample vsc -o s.npy -n {10**15}", "n=1000000000000000 would take"),
     # words that are no text, or too much of it
     ("fit V\udcffSC -d digits -o new", "unknown model 'V\\udcffSC'"),
     ("fit VSC -d \udcff -o new", "unknown data set '\\udcff'"),

@@ -517,6 +517,7 @@ def test_a_density_changes_with_the_units_by_the_log_determinant() -> None:
     assert np.array_equal(a.standard_error, b.standard_error)
 
 
+@pytest.mark.filterwarnings("ignore:the importance weights of .* heavy tails:RuntimeWarning")  # of values far out
 @pytest.mark.parametrize("cls", [sv.VSC, sv.VAE])
 @pytest.mark.parametrize("likelihood", ["gaussian", "fixed-gaussian"])
 def test_a_gaussian_score_is_a_density_that_integrates_to_one(cls: Any, likelihood: str) -> None:
