@@ -28,7 +28,7 @@ from sparsevae.recurrent import Embedding
 from sparsevae.rows import Rows, Stats, canonical, place, stats
 from sparsevae.settings import Training
 from sparsevae.step import BLOCK
-from sparsevae.text import encode, is_table, some, text_columns
+from sparsevae.text import columns_named, encode, is_table, text_columns
 from sparsevae.threads import threads
 
 if TYPE_CHECKING:
@@ -376,7 +376,7 @@ def _numbers(est: Learner, X: Any, reset: bool) -> Any:
         if words := text_columns(X):
             raise ValueError(f"X must hold numbers; {encode(words)}.") from error
         if strange := _no_numbers(X):
-            raise ValueError(f"X must hold numbers, and {some(strange)} hold none; convert or drop them.") from error
+            raise ValueError(f"X must hold numbers; convert or leave out {columns_named(strange)}.") from error
         if odd := _odd_item(X):
             kind = TypeError if isinstance(error, TypeError) else ValueError
             raise kind(f"X must hold numbers, and {odd} ({error}).") from error

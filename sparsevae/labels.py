@@ -52,8 +52,9 @@ def check_form(y: Any) -> None:
     if isinstance(y, (list, tuple)) and len({np.shape(row) for row in y if not isinstance(row, str)}) > 1:
         raise ValueError("y holds lists of different lengths: make them 0/1 with sklearn's MultiLabelBinarizer.")
     if not np.asarray(y).ndim:
-        found = f"{type(y).__name__}, {reprlib.repr(y)}{': pass list(y)' if isinstance(y, Iterator) else ''}"
-        raise ValueError(f"y must be an array or list, (n,) or (n, L), a row for each of X; got a {found}.")
+        article = "an" if type(y).__name__[0] in "aeiou" else "a"
+        found = f"{article} {type(y).__name__}, {reprlib.repr(y)}{': pass list(y)' if isinstance(y, Iterator) else ''}"
+        raise ValueError(f"y must be an array or list, (n,) or (n, L), a row for each of X; got {found}.")
 
 
 def _numbers(objects: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

@@ -176,7 +176,7 @@ def read_header(data: Any) -> Header:
     if len(buffer) < _HEADER.size or buffer[:4] != MAGIC:
         came = f"{len(buffer)} bytes that begin with {bytes(buffer[:4])!r}"
         raise ValueError(
-            f"expected bytes from pack(), a header of {_HEADER.size} that begins with {MAGIC!r}; got {came}."
+            f"expected bytes from pack(), a header of {_HEADER.size} bytes that begins with {MAGIC!r}; got {came}."
         )
     _, version, which, n, K, cap = _HEADER.unpack(buffer[: _HEADER.size])
     if version != VERSION:

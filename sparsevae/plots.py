@@ -191,10 +191,10 @@ def view(est: SparseCoder, X: Any, *, image_shape: Sequence[int] | None = None, 
     checked = est._read(X, reset=False)
     n, d = checked.shape
     shape = picture_shape(est, image_shape)
-    if shape is None and est.image_shape is None and (hint := image_hint(d)):
-        _LOG.warning("rows of %d values are drawn as columns of a heat map%s", d, hint)  # seen where no log is set up
     index = np.linspace(0, n - 1, min(n, MAX_ROWS)).round().astype(int)
     known = None if labels is None else arrays.labels(labels, n, "labels")[index]
+    if shape is None and est.image_shape is None and (hint := image_hint(d)):
+        _LOG.warning("rows of %d values are drawn as columns of a heat map%s", d, hint)  # seen where no log is set up
     picked = checked[index]
     rows = np.asarray(picked.toarray() if hasattr(picked, "toarray") else picked, dtype=np.float32)
     with torch.no_grad():

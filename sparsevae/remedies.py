@@ -13,7 +13,9 @@ from typing import Any
 __all__ = ["remedies", "written"]
 
 _STEPS, _WARMUP = 1000, 0.5
+_TRAINING = ("steps", "epochs", "kl_warmup", "schedules")  # parameters of Training, not of the model
 _USUAL = {"kl_z": 1.0, "kl_gamma": 1.0, "beta": 4.0, "kl_weight": 1.0}  # weights of KLs, for rows of numbers
+_FLOORS = {"variance_floor": 0.03, "variance": 0.1}
 _TEXTS = {"kl_z": 0.05, "kl_gamma": 0.03, "beta": 0.1, "kl_weight": 0.1}
 
 
@@ -54,14 +56,14 @@ def _fuller(s: Mapping[str, Any], texts: bool) -> tuple[dict[str, Any], dict[str
         alpha = max(least, s["alpha"]) if s["alpha"] <= 0.5 else 0.5
         first = {"alpha": alpha} if alpha != s["alpha"] else {}
         then = {"alpha": _short(min(0.5, 3 * alpha))} if alpha < 0.5 and not texts else {}
-    first |= {k: usual for k, usual in weights.items() if s[k] > usual}
+    first |= {k: usual for k, usual in (weights | _FLOORS).items() if s.get(k, 0) > usual}
     if not then and weights:
         name = next(iter(weights))
         then = {name: _short(min(s[name], weights[name]) / (10 if name == "kl_weight" else 4))}
-    floor = next((name for name in ("variance_floor", "variance") if name in s), None)
+    floor = next((name for name in _FLOORS if name in s), None)
     if not then and floor and ("alpha" in s or "capacity" in s):  # a forgiving likelihood lets no code pay
-        then = {floor: _short(s[floor] / 10)}
-    return first, then or {"schedules": "{'kl_z': Constant(0.25)}"}
+        then = {floor: _short(min(s[floor], _FLOORS[floor]) / 10)}
+    return first, then or {"schedules": "{'kl_z': sv.Constant(0.25)}"}
 
 
 def _sparser(s: Mapping[str, Any], texts: bool) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -88,10 +90,10 @@ def written(lots: list[dict[str, Any]]) -> str:
     """Remedies as a sentence.
 
     >>> written([{"alpha": 0.1, "kl_warmup": 0.5}, {"alpha": 0.3}])
-    'Try alpha=0.1 and kl_warmup=0.5; if that does not help, alpha=0.3.'
+    'Try alpha=0.1 and training.kl_warmup=0.5; if that does not help, alpha=0.3.'
     """
     words = []
     for lot in lots:
-        *most, last = (f"{name}={value}" for name, value in lot.items())
+        *most, last = (f"{'training.' if k in _TRAINING else ''}{k}={value}" for k, value in lot.items())
         words.append(f"{', '.join(most)} and {last}" if most else last)
     return f"Try {'; if that does not help, '.join(words)}." if words else ""

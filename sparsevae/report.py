@@ -167,6 +167,8 @@ def _headline(est: SparseCoder, numbers: Mapping[str, Any]) -> str:
     kind, d, j = type(est).__name__, est.n_features_in_, numbers["n_components"]
     if not est._sparse():
         return f"A {kind} describes each row of {d:,} values by {j} numbers, all of them in use in every row."
+    if numbers["nonzeros_mode"] == 0:
+        return f"The code of every row is zero: this {kind} tells rows of {d:,} values apart by none of its {j} units."
     return (
         f"A {kind} describes each row of {d:,} values by {numbers['nonzeros_mode']:.1f} numbers on average; "
         f"the other units of its {j}, different ones from row to row, are exactly zero."

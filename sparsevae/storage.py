@@ -159,8 +159,8 @@ def load_folder(path: PathLike, *, kind: str = "model") -> tuple[dict[str, Tenso
         raise StorageError(f"expected a saved {kind} (a folder) at {source}, found {came}; check the path")
     if any((source / name).exists() for name in _RUN_FILES) and not os.path.lexists(source / "model.json"):
         raise StorageError(
-            f"{source} holds an unfinished run and no saved {kind} yet: continue it with --resume, or in Python fit "
-            "with resume=True, then save"
+            f"{source} holds an unfinished run and no saved {kind} yet: continue it with --resume and the command "
+            "that began it, or in Python fit with training.resume=True, then save"
         )
     known: bytes | None = None
     for attempt in range(10):
@@ -284,7 +284,8 @@ def _check_json(text: str, source: PathLike, size: int | None = None) -> None:
         (_MAX_DEPTH + 5, depth, "levels of nesting"),
     ):
         if came > most:
-            raise StorageError(f"{source} takes over {most} {what} as JSON; store long lists as tensors")
+            advice = "store long lists as tensors" if source == "meta" else "restore it from a copy, or save it again"
+            raise StorageError(f"{source} takes over {most:,} {what} as JSON; {advice}")
 
 
 def _parse(text: bytes, source: Path) -> dict[str, Any]:
@@ -445,7 +446,9 @@ def _opened(path: Path) -> Iterator[tuple[BinaryIO, int]]:
         raise StorageError(f"{error}; check the path, or restore it from a copy") from error
     except OSError as error:
         came = "no such file" if isinstance(error, FileNotFoundError) else str(error)
-        raise StorageError(f"expected a file saved by sparsevae at {path}: {came}; check the path") from error
+        raise StorageError(
+            f"expected a file saved by sparsevae at {path}: {came}; check the path, or restore it from a copy"
+        ) from error
 
 
 def _locked(path: Path) -> int | None:

@@ -138,15 +138,24 @@ def encode(names: Sequence[str]) -> str:
     """What to do about columns of texts among numbers.
 
     >>> encode(["sex", "city"])[:59]
-    'there are texts in sex, city: encode them, for instance wit'
+    'there are texts in columns sex, city: encode them, for inst'
     """
     advice = (
-        f"there are texts in {some(names)}: encode them, for instance with scikit-learn's OneHotEncoder or "
+        f"there are texts in {columns_named(names)}: encode them, for instance with scikit-learn's OneHotEncoder or "
         "OrdinalEncoder, or leave them out"
     )
     if len(names) > 1:
         return advice
-    return f"{advice}; a model of those texts alone takes text=Text(column={names[0]!r}), or --text-column"
+    return f"{advice}; a model of those texts alone takes text=Text(column={names[0]!r}) (--text-column)"
+
+
+def columns_named(names: Sequence[str]) -> str:
+    """Columns by name, as a sentence has them.
+
+    >>> columns_named(["a"]), columns_named(["a", "b"])
+    ('column a', 'columns a, b')
+    """
+    return f"column{'s' * (len(names) > 1)} {some(names)}"
 
 
 def some(names: Sequence[str], most: int = 10) -> str:
@@ -196,7 +205,8 @@ def _text_column(names: list[str], column: str | None, is_text: Callable[[int], 
 
 def _read_file(path: Path, column: str | None) -> Iterable[Any]:
     if path.suffix.lower() not in FILES:
-        raise ValueError(f"{path}: expected a file that ends in {', '.join(FILES)}")
+        ending = f"{', '.join(FILES[:-1])} or {FILES[-1]}"
+        raise ValueError(f"{path}: expected a file that ends in {ending}, or for numbers in .npy or .npz")
     if path.suffix.lower() == ".txt":
         if column is not None:
             raise ValueError(f"{path} is plain text and has no columns; column={column!r} is for .csv and .parquet")

@@ -332,7 +332,11 @@ def _warn_about_sparsity(history: History, model: LatentModel, settings: Mapping
     if last["nonzeros"] == 0:
         found = "every code is zero: no unit is more likely on than off for any row"
     elif last["active_units"] < 0.05 * n:
-        found = f"only {last['active_units']:g} of {n} units differ between rows: the code has nearly collapsed"
+        active = last["active_units"]
+        units, nearly = (
+            (f"only {active:g} of {n} units differ", "nearly ") if active else (f"none of {n} units differs", "")
+        )
+        found = f"{units} between rows: the code has {nearly}collapsed"
     elif last["active_units"] == n and last["nonzeros"] > 0.75 * n and model.posterior.density:
         # where a row has few units on, it is well that all rows together use each; without noise none is ever pruned
         found = f"all {n} units are active: the code may be too small to be sparse"

@@ -244,7 +244,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "a dict of arrays": ({"X": X}, r"X is a dict, which has no rows\. Pass rows of numbers"),
     "a Bunch": (Bunch(data=X, DESCR="numbers"), "X is a Bunch, which has no rows"),
     "a set of numbers": ({1.0, 2.0}, "X is a set, which has no rows"),
-    "texts among the columns": (pd.DataFrame({0: X[:, 0], 1: "a cow"}), r"there are texts in 1: encode them"),
+    "texts among the columns": (pd.DataFrame({0: X[:, 0], 1: "a cow"}), r"there are texts in column 1: encode them"),
     "no columns of a table": (pd.DataFrame(index=range(5)), r"X is a DataFrame without columns, of shape \(5, 0\)"),
     "no values": (
         torch.empty(5, 3, device="meta"),
@@ -258,7 +258,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
     ),
     "dates among the columns": (
         pd.DataFrame({0: X[:, 0], 1: pd.Timestamp("2020-01-01")}),
-        r"X must hold numbers, and 1 \(datetime64\[\w+\]\) hold none; convert or drop them",
+        r"X must hold numbers; convert or leave out column 1 \(datetime64\[\w+\]\)",
     ),
     "dates": (np.array([["2020-01-01"], ["2020-01-03"]], dtype="datetime64[D]"), r"must hold numbers.*datetime64"),
     "a missing file": ("nowhere/X.npy", "no such file"),
@@ -364,7 +364,7 @@ def test_a_refused_second_fit_leaves_no_mixture_behind() -> None:
 NO_TARGETS: dict[str, tuple[Callable[[], Any], str]] = {
     "a str": (lambda: "labels", "got a str, 'labels'"),
     "bytes": (lambda: b"ab", "got a bytes"),
-    "a number": (lambda: 3, "got a int, 3"),
+    "a number": (lambda: 3, "got an int, 3"),
     "a number of numpy": (lambda: np.array(2.5), "got a ndarray"),
     "a generator": (lambda: (i % 2 for i in range(150)), r"got a generator.*: pass list\(y\)"),
     "a map": (lambda: map(int, [0, 1] * 75), r"got a map.*: pass list\(y\)"),

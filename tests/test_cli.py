@@ -671,7 +671,7 @@ MISTAKES = [
         for words in ("evaluate", "encode -o {codes}", "report -o {new}.html", "audit", "second-stage")
     ),
     ("sample {run} -o {new}.npy", "unfinished run and no saved model yet: continue it with --resume"),
-    ("encode {vsc} -d digits -o {new}.txt", "ends in .npz or .parquet or .csv"),
+    ("encode {vsc} -d digits -o {new}.txt", "ends in .npz, .parquet or .csv"),
     ("encode {vae} -d digits -o {codes} --max-active 3", "VAE codes are dense"),
     ("encode {vsc} -d digits -o {codes} --max-active 0", "max_active must be"),
     ("encode {vsc} -d {narrow} -o {codes} --split test", "no test part"),

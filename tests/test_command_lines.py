@@ -247,7 +247,7 @@ BY_HAND = [
     ("demo -o vsc", "vsc holds a saved 'model'"),
     ("demo -o ", "expected a path, got ''"),
     ("encode vsc -d X.npy -o ", "expected a path, got ''"),
-    ("encode vsc -d X.npy -o c.txt", "--out c.txt: expected a name that ends in .npz or .parquet or .csv"),
+    ("encode vsc -d X.npy -o c.txt", "--out c.txt: expected a name that ends in .npz, .parquet or .csv"),
     ("encode vsc -d X.npy -o .npz", "--out .npz: expected a name that ends in"),
     ("encode vsc -d X.npy -o folder.npz", "expected a file to write, found a folder"),
     ("encode vsc -d X.npy -o X.npy/c.npz", "X.npy is no folder"),

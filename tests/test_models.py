@@ -118,7 +118,7 @@ def warned(est: Any) -> str:
 def test_remedies_are_what_the_model_has() -> None:
     """alpha where there are gates, capacity where there is one, the likelihood's own variance; free bits nowhere."""
     few = {"training": {"steps": 100}}
-    usual, then = "steps=1000 and kl_warmup=0.5", "if that does not help"
+    usual, then = "training.steps=1000 and training.kl_warmup=0.5", "if that does not help"
     full = [
         (sv.VSC, {"alpha": 0.9}, f"Try alpha=0.3, {usual}; {then}, n_components=2."),
         (sv.CapacityVAE, {}, f"Try capacity=2.5, {usual}; {then}, n_components=2."),

@@ -1060,15 +1060,15 @@ def test_a_table_of_texts_is_taken_for_numbers_until_its_column_is_named(
     one, many = str(tmp_path / "one.csv"), str(tmp_path / "many.csv")
     pd.DataFrame({"said": X}).to_csv(one, index=False)
     frame.to_csv(many, index=False)
-    with pytest.raises(ValueError, match=r"no numeric column.*text=Text\(column='said'\), or --text-column"):
+    with pytest.raises(ValueError, match=r"no numeric column.*text=Text\(column='said'\) \(--text-column\)"):
         make().fit(one)
     for table in (pd.DataFrame({"said": X}), pd.DataFrame({"said": X}, dtype="category")):
-        with pytest.raises(ValueError, match=r"texts in said: .*text=Text\(column='said'\), or --text-column"):
+        with pytest.raises(ValueError, match=r"texts in column said: .*text=Text\(column='said'\) \(--text-column\)"):
             make().fit(table)
     with pytest.raises(ValueError, match=r"texts in note, said: encode them"):
         make().fit(frame)
     assert cli.main(["fit", "VAE", "--data", one, "--out", str(tmp_path / "no")]) == 1
-    assert "text=Text(column='said'), or --text-column" in capsys.readouterr().err
+    assert "text=Text(column='said') (--text-column)" in capsys.readouterr().err
     with pytest.raises(ValueError, match=r"texts in note, said: encode them"):
         make().fit(many)
     est = make().fit(X)

@@ -22,7 +22,9 @@ def write_whole(path: Path, write: Callable[[Any], object]) -> None:
 def ending_of(path: Path, *known: str) -> str:
     """The ending of a file to write; refuses, before any work, one that could not be written."""
     if path.suffix.lower() not in known:
-        raise ValueError(f"--out {path}: expected a name that ends in {' or '.join(known)}.")
+        raise ValueError(
+            f"--out {path}: expected a name that ends in {', '.join(known[:-1])}{' or ' * (len(known) > 1)}{known[-1]}."
+        )
     if path.exists() and not path.is_file():
         came = "a folder" if path.is_dir() else "no regular file"
         raise ValueError(f"--out {path}: expected a file to write, found {came}; choose another name.")

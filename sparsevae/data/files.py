@@ -15,7 +15,7 @@ import numpy as np
 
 from ..advice import advise
 from ..opening import DataFileError, check_size, opened, parsing, read_csv, read_parquet, size_of
-from ..text import encode, is_number, some
+from ..text import columns_named, encode, is_number, some
 from .dataset import Rows
 from .suggest import unknown
 
@@ -209,7 +209,9 @@ def _numeric(path: Path, table: Any) -> tuple[np.ndarray, tuple[str, ...]]:
         expected = f"{path}: {'expected columns of numbers' if columns else 'no numeric column'}; "
         if texts:
             raise ValueError(expected + encode(texts))
-        what = f"convert or leave out {some(strange)}" if strange else some(empty) or "there are row labels alone"
+        what = (
+            f"convert or leave out {columns_named(strange)}" if strange else some(empty) or "there are row labels alone"
+        )
         raise ValueError(expected + what)
     if empty:
         advise(f"{path}: left out, no value in any row: {some(empty)}")

@@ -166,12 +166,14 @@ def test_columns_of_texts_are_refused_by_name_in_files_as_in_data_frames(tmp_pat
         frame.to_csv(path, index=False) if ending == "csv" else frame.to_parquet(path, index=False)
         if len(frame.columns) == 3:  # the command line says the same
             assert cli.main(["fit", "VSC", "--data", str(path), "--out", str(tmp_path / "model")]) == 1
-            assert "there are texts in sex, city: encode them" in capsys.readouterr().err
+            assert "there are texts in columns sex, city: encode them" in capsys.readouterr().err
         return read_array(path)
 
-    with pytest.raises(ValueError, match=r"there are texts in sex, city: .*OneHotEncoder.*leave them out\.?$"):
+    with pytest.raises(ValueError, match=r"there are texts in columns sex, city: .*OneHotEncoder.*leave them out\.?$"):
         read(frame)
-    with pytest.raises(ValueError, match=r"in sex: .*OrdinalEncoder.*leave them out; .*text=Text\(column='sex'\)"):
+    with pytest.raises(
+        ValueError, match=r"in column sex: .*OrdinalEncoder.*leave them out; .*text=Text\(column='sex'\)"
+    ):
         read(frame.drop(columns="city"))
 
 
@@ -202,7 +204,7 @@ def test_parquet_keeps_its_type_and_refuses_what_is_neither_numbers_nor_texts(tm
     assert read.X.dtype == np.float32
     np.testing.assert_array_equal(read.X, X[:, :2])
     parquet.write_table(pa.table(table | {"list": [[1], [2], [3], [4]]}), tmp_path / "x.parquet")
-    with pytest.raises(ValueError, match=r"expected columns of numbers; convert or leave out list \(list<"):
+    with pytest.raises(ValueError, match=r"expected columns of numbers; convert or leave out column list \(list<"):
         read_array(tmp_path / "x.parquet")
 
 

@@ -444,8 +444,8 @@ BOMBS: dict[str, tuple[str, Callable[[], bytes], str]] = {  # name, content, wha
     "csv with a quote that stays open": ("x.csv", lambda: b'a,b\n1,"' + b"2,3\n" * 10**5, "x.csv"),
     "csv of one line": ("x.csv", lambda: b"1,2.5," * (10**8 // 6), "its first line is longer than"),
     "csv of a million columns": ("x.csv", lambda: b"1," * 10**6 + b"1\n", "1,000,001 columns"),
-    "parquet of lists": ("x.parquet", lambda: nested([[1], [2]]), r"convert or leave out a \(list"),
-    "parquet of records": ("x.parquet", lambda: nested([{"b": 1}] * 2), r"convert or leave out a \(struct"),
+    "parquet of lists": ("x.parquet", lambda: nested([[1], [2]]), r"convert or leave out column a \(list"),
+    "parquet of records": ("x.parquet", lambda: nested([{"b": 1}] * 2), r"convert or leave out column a \(struct"),
     "xz of zeros": ("reviews.tsv.xz", lambda: lzma.compress(b"1\ta\t" + b"b" * 10**7, preset=0), "would become"),
     "arff whose short rows are long": (
         "x.arff",
