@@ -1065,11 +1065,11 @@ def test_a_table_of_texts_is_taken_for_numbers_until_its_column_is_named(
     for table in (pd.DataFrame({"said": X}), pd.DataFrame({"said": X}, dtype="category")):
         with pytest.raises(ValueError, match=r"texts in column said: .*text=Text\(column='said'\) \(--text-column\)"):
             make().fit(table)
-    with pytest.raises(ValueError, match=r"texts in note, said: encode them"):
+    with pytest.raises(ValueError, match=r"texts in columns note, said: encode them"):
         make().fit(frame)
     assert cli.main(["fit", "VAE", "--data", one, "--out", str(tmp_path / "no")]) == 1
     assert "text=Text(column='said') (--text-column)" in capsys.readouterr().err
-    with pytest.raises(ValueError, match=r"texts in note, said: encode them"):
+    with pytest.raises(ValueError, match=r"texts in columns note, said: encode them"):
         make().fit(many)
     est = make().fit(X)
     est.save(tmp_path / "model")
