@@ -54,7 +54,8 @@ Decode = Callable[[Tensor], Distribution | Tensor]
 Noise = Callable[[Distribution, Tensor], Tensor]  # (q, x) -> a draw of z
 
 _ADVICE = {
-    "collapsed": "hardly a unit is used. Its size is not what is wrong: try a KL warm-up, a smaller beta, more steps.",
+    "collapsed": "hardly a unit is used. Its size is not what is wrong: try a KL warm-up, more steps, a smaller weight "
+    "of the KL or, with gates, a larger alpha.",
     "oversized": "many are left over. A smaller code may do; prune() removes units that the bound does not miss.",
     "well sized": "a few units are left over, so the code is as large as the data and the networks ask for.",
     "too small": "none is inactive. A larger code may use more.",

@@ -76,8 +76,8 @@ def check_room(numbers: float, sizes: Mapping[str, Any], what: str, device: torc
     if 4 * numbers > there:
         named = ", ".join(f"{name}={shown(value)}" for name, value in sizes.items())
         raise ValueError(
-            f"{named} would take {amount(4 * numbers)} of memory or more for {what}; there are {amount(there)}. "
-            "Make what is largest smaller."
+            f"{named} would take {amount(4 * numbers)} of memory or more for {what}; there are {amount(there)}: "
+            "ask for less."
         )
 
 

@@ -339,7 +339,7 @@ def _warn_about_sparsity(history: History, model: LatentModel, settings: Mapping
         found = f"{units} between rows: the code has {nearly}collapsed"
     elif last["active_units"] == n and last["nonzeros"] > 0.75 * n and model.posterior.density:
         # where a row has few units on, it is well that all rows together use each; without noise none is ever pruned
-        found = f"all {n} units are active: the code may be too small to be sparse"
+        found = f"all {n} units are active: the code may be too small{' to be sparse' * ('alpha' in settings)}"
     else:
         return
     own = {k: v for k, v in settings.items() if k not in ("variance", "variance_floor")} | model.likelihood.describe()

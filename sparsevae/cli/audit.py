@@ -23,7 +23,10 @@ def audit(
     data_option: DataOptions = None,
     as_json: Json = False,
 ) -> None:
-    """Which units are used, what each brings and costs, and whether the code has the right size."""
+    """Which units are used, what each brings and costs.
+
+    The last lines say whether the code has the right size.
+    """
     from sparsevae.auditing import audit
 
     est = load_model(folder)

@@ -36,7 +36,10 @@ def report(
     data_option: DataOptions = None,
     as_json: Json = False,
 ) -> None:
-    """Write a page about a model: numbers and pictures; of texts also texts told again and the words of units."""
+    """Write a page of numbers and pictures.
+
+    Of a model of texts it shows texts told again from their codes, and the words of every unit.
+    """
     from sparsevae.report import report
 
     ending_of(out, ".html")
