@@ -195,14 +195,16 @@ class Audit:
 
     @property
     def words(self) -> str:
-        """The verdict as a sentence, with its reason and the suggested size."""
+        """The verdict as a sentence, with its reason and, where the size is to be judged, the suggested one."""
         count = f"{self.n_active} of {self.n_components} units are active{' in draws' if self._gates else ''}"
         if loss := int((self.active & ~self.active_by_gain).sum()):  # by the other two definitions
             count += f", {loss} of them at a loss (gain not above KL)"
         if self._gates:
             count += f"; {self.n_in_code} of them show in the code of some row"
-        suggestion = f"Suggested size: {self.suggested_size}."
-        return f"{self.verdict}: {count}; {_ADVICE[self.verdict]} {suggestion}"
+        words = f"{self.verdict}: {count}; {_ADVICE[self.verdict]}"
+        return (
+            words if self.verdict in ("collapsed", "undecided") else f"{words} Suggested size: {self.suggested_size}."
+        )
 
     @property
     def legend(self) -> str:

@@ -169,9 +169,10 @@ class View:
 
     @cached_property
     def columns(self) -> Array:
-        """The features to draw: all, or those whose reconstructions vary most beside their own spread."""
-        explained = self.decoded.std(0) / self.deviation
-        return np.sort(np.argsort(-explained, kind="stable")[:MAX_FEATURES])
+        """The features to draw: all, or those of whose variance reconstructions explain most; constant ones last."""
+        unexplained = ((self.rows - self.decoded) ** 2).mean(0) / self.deviation**2
+        unexplained[self.rows.std(0) == 0] = np.inf
+        return np.sort(np.argsort(unexplained, kind="stable")[:MAX_FEATURES])
 
     @cached_property
     def greys(self) -> dict[str, Any]:

@@ -163,15 +163,26 @@ def _sha256(text: str) -> str:
     return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
+def with_article(kind: str) -> str:
+    """A model's name at the beginning of a sentence.
+
+    >>> with_article("VSC"), with_article("HSVAE")
+    ('A VSC', 'An HSVAE')
+    """
+    return f"{'An' if kind[:2] in ('HS', 'SD') else 'A'} {kind}"
+
+
 def _headline(est: SparseCoder, numbers: Mapping[str, Any]) -> str:
     kind, d, j = type(est).__name__, est.n_features_in_, numbers["n_components"]
     if not est._sparse():
-        return f"A {kind} describes each row of {d:,} values by {j} numbers, all of them in use in every row."
+        return (
+            f"{with_article(kind)} describes each row of {d:,} values by {j} numbers, all of them in use in every row."
+        )
     if numbers["nonzeros_mode"] == 0:
         return f"The code of every row is zero: this {kind} tells rows of {d:,} values apart by none of its {j} units."
     return (
-        f"A {kind} describes each row of {d:,} values by {numbers['nonzeros_mode']:.1f} numbers on average; "
-        f"the other units of its {j}, different ones from row to row, are exactly zero."
+        f"{with_article(kind)} describes each row of {d:,} values by {numbers['nonzeros_mode']:.1f} numbers on "
+        f"average; the other units of its {j}, different ones from row to row, are exactly zero."
     )
 
 
@@ -245,6 +256,8 @@ def _pictures(est: SparseCoder, view: plots.View) -> Iterator[Picture]:
     image, known = view.image_shape is not None, view.labels is not None
     typical = "Typical rows of each label" if known else "Rows, evenly from the best to the worst reconstructed"
     rows = "" if image else " Columns are rows of X, colours deviations from each feature's mean (blue above)."
+    if not image and len(view.columns) < est.n_features_in_:
+        rows += f" Of {est.n_features_in_:,} features these are the {len(view.columns)} that are reconstructed best."
     bars = (
         "A zero is no bar at all: look how few there are."
         if view.sparse
@@ -252,6 +265,7 @@ def _pictures(est: SparseCoder, view: plots.View) -> Iterator[Picture]:
     )
     walk = "from off to the strong end of its usual values (end to end through off, where it goes both ways)"
     walk = walk if view.sparse else "from end to end of its usual values"
+    walk = "off and at whole numbers up to its largest usual value" if view.whole else walk
     told = "how often it is on" if view.sparse else "how far its values spread"
     told += ", and how its rows split over the labels" if known and view.sparse else ""
     yield picture(

@@ -10,7 +10,19 @@ import numpy as np
 from sparsevae import plots
 from sparsevae.estimator import SparseCoder
 from sparsevae.metrics import arrays
-from sparsevae.report import CAPS, Number, Page, Picture, Table, of_code, of_score, picture, settings, training
+from sparsevae.report import (
+    CAPS,
+    Number,
+    Page,
+    Picture,
+    Table,
+    of_code,
+    of_score,
+    picture,
+    settings,
+    training,
+    with_article,
+)
 from sparsevae.texts import Texts, held
 from sparsevae.unit_words import TopWords, top_texts, top_words
 
@@ -50,7 +62,9 @@ def text_page(est: SparseCoder, X: Any, labels: Any) -> Page:
 
 def _headline(est: SparseCoder, r: Mapping[str, Any]) -> str:
     kind, j = type(est).__name__, r["n_components"]
-    said = f"A {kind} describes each text, of {r['words'] - 1:.1f} words on average, by"
+    if r["nonzeros_mode"] == 0 and est._sparse():
+        return f"The code of every text is zero: this {kind} tells texts apart by none of its {j} units."
+    said = f"{with_article(kind)} describes each text, of {r['words'] - 1:.1f} words on average, by"
     if not est._sparse():
         return f"{said} {j} numbers, all of them in use in every text."
     return (

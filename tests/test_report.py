@@ -264,6 +264,13 @@ def test_items_are_typical_and_cover_the_labels(view: plots.View) -> None:
     assert (np.array(halves.items(7)) // 30).tolist() == [0, 0, 0, 1, 1, 1]
 
 
+def test_an_empty_code_has_a_headline_of_its_own(digits: Any, tmp_path: Path) -> None:
+    with pytest.warns(sv.SparsityWarning, match="every code is zero"):
+        est = sv.VSC(4, hidden=(8,), alpha=1e-4, training=QUICK).fit(digits.X[:64])
+    page = report(est, digits.X_test[:60], tmp_path / "empty.html", image_shape=(8, 8)).read_text()
+    assert "The code of every row is zero: this VSC tells rows of 64 values apart by none of its 4 units." in page
+
+
 def test_a_collapsed_code_is_said_not_drawn(view: plots.View) -> None:
     nothing = dataclasses.replace(view, codes=np.zeros_like(view.codes))
     for picture in (plots.codes, plots.traversal, plots.features, plots.usage):
@@ -277,6 +284,8 @@ def test_colour_images_and_wide_tables_are_drawn(vsc: Any, digits: Any, view: pl
     draw(plots.reconstructions(dataclasses.replace(view, rows=rows, decoded=rows, image_shape=(8, 8, 3)), 3))
     wide = plots.view(vsc, digits.X_test[:60])
     assert len(wide.columns) == plots.MAX_FEATURES
+    assert (wide.rows.std(0) == 0).any()
+    assert (wide.rows[:, wide.columns].std(0) > 0).all()  # constant features say nothing
     draw(plots.features(wide, 1, 2))
 
 
