@@ -267,7 +267,9 @@ def test_items_are_typical_and_cover_the_labels(view: plots.View) -> None:
 def test_an_empty_code_has_a_headline_of_its_own(digits: Any, tmp_path: Path) -> None:
     with pytest.warns(sv.SparsityWarning, match="every code is zero"):
         est = sv.VSC(4, hidden=(8,), alpha=1e-4, training=QUICK).fit(digits.X[:64])
-    page = report(est, digits.X_test[:60], tmp_path / "empty.html", image_shape=(8, 8)).read_text()
+    page = report.report(est, digits.X_test[:60], tmp_path / "empty.html", image_shape=(8, 8)).read_text(
+        encoding="utf-8"
+    )
     assert "The code of every row is zero: this VSC tells rows of 64 values apart by none of its 4 units." in page
 
 
