@@ -136,7 +136,7 @@ BY_HAND = [
     (f"{FIT} --n-components {10**14}", "n"),
     (f"{FIT} --hidden 0", "hidden must be layer sizes above 0", "got 0"),
     (f"{FIT} --hidden 4,", "'--hidden': expected INT,..., got '4,'"),
-    (f"{FIT} --hidden {10**13}", "hidden=(10000000000000,)", "Make what is largest smaller"),
+    (f"{FIT} --hidden {10**13}", "hidden=(10000000000000,)", "ask for less"),
     (f"{FIT} --image-shape 8", "image_shape must be (height, width)", "got (8,)"),
     (f"{FIT} --image-shape -8,-8", "image_shape must be (height, width)", "got -8"),
     (f"{FIT} --image-shape 9,9", "image_shape must be that of a row, which has 64 features; got (9, 9)"),
