@@ -131,7 +131,7 @@ def text_columns(table: Any) -> list[str]:
     """The columns of text, by name, of a DataFrame; none of anything else."""
     if not is_table(table):
         return []
-    return [str(name) for j, name in enumerate(table.columns) if _holds_text(table.iloc[:, j])]
+    return [str(name) for name, values in table.items() if _holds_text(values)]
 
 
 def encode(names: Sequence[str]) -> str:
@@ -184,7 +184,7 @@ def is_table(X: Any) -> bool:
 
 def _text_column(names: list[str], column: str | None, is_text: Callable[[int], bool], where: str) -> int:
     """The place of the column named, or of the only one that holds text."""
-    every = ", ".join(map(str, names))
+    every = some(names)
     if column is not None:
         found = [j for j, name in enumerate(names) if name == column]
         if not found:
@@ -194,8 +194,7 @@ def _text_column(names: list[str], column: str | None, is_text: Callable[[int], 
         return found[0]
     found = [j for j in range(len(names)) if is_text(j)]
     if len(found) != 1:
-        those = ", ".join(str(names[j]) for j in found)
-        which = f"{len(found)} columns of text, {those}" if found else "no column of text"
+        which = f"{len(found)} columns of text, {some([names[j] for j in found])}" if found else "no column of text"
         raise ValueError(
             f"{where} has {which} (of {every}): name one with column= (before fit Text(column=...), on the command "
             "line --data-option column=...), or pass its texts as a list"

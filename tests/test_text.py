@@ -66,6 +66,16 @@ def test_a_word_that_was_unknown_before_is_unknown_still():
     assert vocabulary.words == ("sings", "the", UNKNOWN)
 
 
+def test_of_many_columns_a_message_names_the_first():
+    pd = pytest.importorskip("pandas")
+    table = pd.DataFrame([["a cow"] * 300], columns=[f"c{k}" for k in range(300)])
+    first = f"{', '.join(table.columns[:10])} and 290 more"
+    with pytest.raises(ValueError, match=rf"300 columns of text, {first} \(of {first}\): name one"):
+        read_texts(table)
+    with pytest.raises(ValueError, match=rf"no column 'said': there are {first}$"):
+        read_texts(table, column="said")
+
+
 def test_a_column_that_is_there_twice_is_refused_by_name(tmp_path):
     (tmp_path / "twice.csv").write_text("t,n,n\na,1,2\n")
     assert read_texts(tmp_path / "twice.csv") == read_texts(tmp_path / "twice.csv", column="t") == ["a"]
