@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import builtins
 import json
+import math
 import pickle
 import runpy
 import shutil
@@ -372,6 +373,15 @@ def test_weights_of_another_shape_are_refused(copy: Path, tmp_path: Path) -> Non
         storage.save_folder(tmp_path / "forged", change, meta)
         with pytest.raises(StorageError, match="do not fit"):
             sv.load(tmp_path / "forged")
+
+
+@pytest.mark.parametrize(("name", "value"), [("scale", 0.0), ("scale", -1.0), ("scale", math.nan), ("shift", math.inf)])
+def test_a_scaling_that_no_data_have_is_refused(name: str, value: float, copy: Path, tmp_path: Path) -> None:
+    tensors, meta = storage.load_folder(copy)
+    change = {f"scaling.{name}": torch.full_like(tensors[f"scaling.{name}"], value)}
+    storage.save_folder(tmp_path / "forged", tensors | change, meta)
+    with pytest.raises(StorageError, match="a scaling's numbers must be finite, its scales above 0"):
+        sv.load(tmp_path / "forged")
 
 
 def forged(change: dict[str, Any], copy: Path) -> Path:
