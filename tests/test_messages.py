@@ -255,6 +255,20 @@ def test_without_standard_output_a_finished_model_is_saved(
     assert ("sparsevae: error: standard output: " in capsys.readouterr().err) == bool(code)
 
 
+@pytest.mark.parametrize(("out", "err", "code"), [(True, False, 1), (False, True, 0), (True, True, 1)])
+def test_a_process_ends_with_1_where_standard_output_fails_at_its_last_flush(
+    out: bool, err: bool, code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    streams = [NotFlushed() if fails else io.StringIO() for fails in (out, err)]
+    with monkeypatch.context() as patched:
+        patched.setattr(sys, "stdout", streams[0])
+        patched.setattr(sys, "stderr", streams[1])
+        found = [messages.finished(0), messages.finished(130)]
+    assert found[0] == code
+    assert found[1] == 130
+    assert [stream.closed for stream in streams] == [out, err]  # Python flushes what is open once more
+
+
 def test_where_warnings_are_errors_the_saved_model_is_told_and_then_the_warning(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -422,10 +422,15 @@ def forged(change: dict[str, Any], copy: Path) -> Path:
         ({"feature_names_in": list(range(7))}, "feature_names_in to be a list of names, or null"),
         ({"history": [["step", 1, 2], ["loss", 3.0]]}, "history to be columns of one length"),
         ({"history": [["step"], []]}, "history to be columns of one length"),
+        ({"history": [["step", 1], ["epoch", "x"]]}, "history to be columns of one length, .* of numbers"),
+        (
+            {"argument": {"hidden": {"tuple": [1] * 900}}, "settled": {"hidden": [1] * 900}},
+            r"stored tensors, got some that make over \d",
+        ),
         ({"own_networks": "encoder"}, "own_networks to be encoder, decoder or none"),
         ({"class": ["VSC"]}, "class to be the name of a class"),
     ],
-    ids=str,
+    ids=lambda value: str(value)[:60],
 )
 def test_a_forged_setting_is_refused_in_one_line(change: dict[str, Any], message: str, copy: Path) -> None:
     """And before it costs memory: nothing here may ask for more than the few numbers that are stored."""
@@ -433,6 +438,26 @@ def test_a_forged_setting_is_refused_in_one_line(change: dict[str, Any], message
     with pytest.raises(StorageError, match=message) as refused:
         sv.load(path)
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("cap_", 0),
+        ("n_labels_", 10**10),
+        ("single_", 1),
+        ("threshold_", "x"),
+        ("label_names_", ["a", 1, "c"]),
+        ("classes_", {"dtype": "<i8", "values": [0, 1]}),
+        ("classes_", {"dtype": "<U99999999", "values": ["a", "b", "c"]}),
+    ],
+    ids=str,
+)
+def test_labels_that_no_model_learns_are_refused(name: str, value: Any, tmp_path: Path) -> None:
+    tensors, meta = storage.load_folder(SAVED / "v1-sdlgm-classifier")
+    storage.save_folder(tmp_path / "forged", tensors, meta | {"labels": meta["labels"] | {name: value}})
+    with pytest.raises(StorageError, match="is incomplete or was changed: expected settings that make a model"):
+        sv.load(tmp_path / "forged")
 
 
 def test_a_forged_second_stage_is_refused_too(tmp_path: Path) -> None:
