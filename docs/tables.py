@@ -448,10 +448,8 @@ def not_sdlgm() -> Iterator[list[str]]:
     short = result("sdlgm_table2")["verdict"]["birds_and_emotions_short_by, as printed"]["most"]
     own = [labelled()[(*c, f"{m}, as printed")] for c in COLUMNS[4:] for m in ("dis", "gen", "con")]
     lost = max(x["published"] - x["test"] for x in own)
-    seen = (
-        f"as printed at most {short:.1f} points below them on Emotions and Birds, {lost:.1f} on CAL500; on the former "
-    )
-    seen += f"from {bare(min(gains), 1, '+')} to {bare(max(gains), 1, '+')} beside a plain network"
+    seen = f"as printed at most {short:.1f} points below them on Emotions and Birds, {lost:.1f} on CAL500; on Emotions and "
+    seen += f"Birds from {bare(min(gains), 1, '+')} to {bare(max(gains), 1, '+')} points beside a plain network"
     yield ["SDLGM, table II", "its figures, ahead of linear baselines in most columns", seen]
     told = " and ".join(bare(r["measured"], 3) for r in counts)
     alone = " and ".join(bare(r["one net for the whole canvas"]["measured"], 3) for r in counts)
@@ -466,7 +464,7 @@ def not_hsvae() -> Iterator[list[str]]:
     accuracies, below = [p["accuracy"] for _, p in pairs], [p["accuracy"] - r["best_accuracy"][0] for r, p in pairs]
     claim = f"R of {min(R):.0f} to {max(R):.0f} nats, accuracies up to {bare(max(accuracies))}"
     seen = f"R {min(above):.0f} to {max(above):.0f} nats higher, accuracies up to {bare(max(below))} lower"
-    yield ["HSVAE, table 1", claim, f"{seen}, with 38,500 training texts for 140,000"]
+    yield ["HSVAE, table 1", claim, f"{seen}, with 38,500 training texts instead of 140,000"]
     own = {u: found["verdict, best"][u][OURS].values() for u in ("16", "32")}
     leads = {u: " and ".join(bare(a - b, 2, "+") for a, b in pair if b is not None) for u, pair in own.items()}
     seen = f"{leads['16']} with 16 units and {leads['32']} with 32 at the best epochs, no more than seeds differ by"

@@ -159,7 +159,7 @@ class RateDistortion:
                 side = 1 if value >= other else -1  # away from PCA's line
                 name = ax.annotate(str(cap), (bits, value), (0, 5 * side), textcoords="offset points")
                 name.set(fontsize=7, color=plots.POSITIVE, ha="center", va="bottom" if side > 0 else "top")
-            plots._calm(ax, "bits a row", "")
+            plots._calm(ax, "bits per row", "")
             self._scale(ax)
             ax.set_ylim(bottom=0)
             ax.set_title(text, fontsize=9, color=plots.INK, loc="left")

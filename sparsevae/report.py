@@ -201,10 +201,10 @@ def _beside_the_score(r: Mapping[str, Any]) -> list[Number]:
     """What is said of discrete codes beside their hard score."""
     shown = []
     if "relaxed_objective" in r:
-        note = "nats a row: with the draws that training takes; no bound"
+        note = "nats per row: with the draws that training takes; no bound"
         shown.append(Number("relaxed objective", f"{r['relaxed_objective']:.2f}", note))
     if "importance_bound" in r:
-        note = f"nats a row: the bound of 1,000 hard samples, on {r['importance_rows']:,} rows"
+        note = f"nats per row: the bound of 1,000 hard samples, on {r['importance_rows']:,} rows"
         note += remark(r["heavy_tails"])
         shown.append(Number("importance bound", f"{r['importance_bound']:.2f}", note))
     return shown
@@ -216,7 +216,7 @@ def _numbers(est: SparseCoder, r: Mapping[str, Any], view: plots.View) -> list[N
     return [
         Number("rows", f"{r['rows']:,}", "that the numbers on this page are computed from"),
         *of_code(est, r, used, "row"),
-        Number("squared error", f"{r['mse']:.4g}", f"a value, {units}, whose variance is {spread:.4g}"),
+        Number("squared error", f"{r['mse']:.4g}", f"per value, {units}, whose variance is {spread:.4g}"),
         *of_score(r, "row"),
     ]
 
@@ -230,7 +230,7 @@ def of_code(est: SparseCoder, r: Mapping[str, Any], used: int, item: str) -> lis
     note = f"of {r['n_components']}, in the code (the mode); {r['nonzeros_drawn']:.2f} in a random draw, "
     note += f"{r['nonzeros_expected']:.2f} expected (sum of P(on))"
     return [
-        Number(f"non-zeros a {item}", f"{r['nonzeros_mode']:.2f}", note),
+        Number(f"non-zeros per {item}", f"{r['nonzeros_mode']:.2f}", note),
         Number("units in use", str(used), f"of {r['n_components']}: on in the code of at least one {item}"),
         *shown,
     ]
@@ -238,13 +238,13 @@ def of_code(est: SparseCoder, r: Mapping[str, Any], used: int, item: str) -> lis
 
 def of_score(r: Mapping[str, Any], item: str) -> list[Number]:
     """The score, what it is, and what it pays for the code."""
-    score = f"nats a {item}: {SCORES.get(r['score_meaning'], r['score_meaning'])}"
+    score = f"nats per {item}: {SCORES.get(r['score_meaning'], r['score_meaning'])}"
     known = {"variance_floor": "variance floor", "variance": "variance"}
     score += "".join(f"; {text} {r[k]:g}" for k, text in known.items() if k in r)
     return [
         Number("score", with_error(r["score"], r["score_standard_error"]), score),
         *_beside_the_score(r),
-        Number("KL", f"{r['kl']:.2f}", f"nats a {item}: what the code tells about a {item}, beyond the prior"),
+        Number("KL", f"{r['kl']:.2f}", f"nats per {item}: what the code tells about a {item}, beyond the prior"),
     ]
 
 
@@ -275,7 +275,7 @@ def _pictures(est: SparseCoder, view: plots.View) -> Iterator[Picture]:
     )
     yield picture(
         "Codes",
-        f"Left an item, in the middle its code with one bar a unit (blue positive, orange negative, the number names "
+        f"Left an item, in the middle its code with one bar per unit (blue positive, orange negative, the number names "
         f"the unit), right what it decodes to. {bars}",
         plots.codes(view),
     )

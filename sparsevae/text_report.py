@@ -76,17 +76,17 @@ def _headline(est: SparseCoder, r: Mapping[str, Any]) -> str:
 def _numbers(est: SparseCoder, r: Mapping[str, Any], used: int) -> list[Number]:
     shown = [
         Number("texts", f"{r['rows']:,}", "that the numbers on this page are computed from"),
-        Number("words a text", f"{r['words']:.1f}", f"its end counted; {r['unknown']:.1%} of them unknown"),
+        Number("words per text", f"{r['words']:.1f}", f"its end counted; {r['unknown']:.1%} of them unknown"),
         *of_code(est, r, used, "text"),
         Number(
             "reconstruction",
             f"{r['nll']:.2f}",
-            f"nats a text: -log p(x|z) of a draw of its code; {r['nll_code']:.2f} of the code itself",
+            f"nats per text: -log p(x|z) of a draw of its code; {r['nll_code']:.2f} of the code itself",
         ),
         Number(
             "perplexity",
             f"{r['perplexity']:.3g}",
-            f"a word, by the score, which pays for the code; {r['perplexity_reconstruction']:.3g} given a draw of it",
+            f"per word, by the score, which pays for the code; {r['perplexity_reconstruction']:.3g} given a draw of it",
         ),
         *of_score(r, "text"),
     ]
@@ -118,7 +118,7 @@ def _sections(
     zero = "A zero is no bar at all." if est._sparse() else "This code is dense: no unit is ever off."
     yield picture(
         "Codes",
-        f"The codes of these texts, one bar a unit (blue positive, orange negative, the number names the unit). {zero}",
+        f"The codes of these texts, one bar per unit (blue positive, orange negative, the number names the unit). {zero}",
         _bars(codes[items], names),
     )
     words, texts = top_words(est, X, WORDS, poles=True), top_texts(est, X, 1, poles=True)

@@ -106,7 +106,7 @@ def test_the_page_shows_what_evaluate_returns(page: str, vsc: Any, digits: Any) 
     assert float(shown["KL"][0]) == pytest.approx(r["kl"], abs=0.006)
     assert float(shown["squared error"][0]) == pytest.approx(r["mse"], rel=1e-3)
     assert caps == pytest.approx(r["caps"], rel=1e-3)
-    value, note = shown["non-zeros a row"]
+    value, note = shown["non-zeros per row"]
     drawn, expected = re.search(r"([\d.]+) in a random draw, ([\d.]+) expected", note).groups()  # type: ignore[union-attr]
     counts = [r["nonzeros_mode"], r["nonzeros_drawn"], r["nonzeros_expected"]]
     assert [float(value), float(drawn), float(expected)] == pytest.approx(counts, abs=0.006)
@@ -178,7 +178,7 @@ def test_a_dense_model_gets_a_page_that_does_not_speak_of_zeros(digits: Any, tmp
     assert "no unit is ever off" in text
     assert "exactly zero" not in text
     assert "What a cap costs" not in text
-    assert "non-zeros a row" not in cards(text)
+    assert "non-zeros per row" not in cards(text)
 
 
 def test_pyplot_is_not_needed(view: plots.View, vsc: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -37,7 +37,7 @@ def encode(
     """Write the code of every row.
 
     Sparse codes: .npz is a CSR matrix for scipy.sparse.load_npz; .parquet has the columns row, indices (the units
-    that are on) and values, one line a row, as vector databases take sparse vectors.
+    that are on) and values, one line per row, as vector databases take sparse vectors.
 
     Dense codes: .npz holds one array, codes; .parquet has one column for each unit.
 
@@ -68,7 +68,7 @@ def encode(
     if as_json:
         about = {"out": str(out), "sparse": sparse, "split": part}
         return print_json({**about, "rows": n, "units": units, "nonzeros": nonzeros})
-    show(f"{out}: {n:,} rows ({part}) x {units:,} units, {nonzeros:.4g} non-zeros a row")
+    show(f"{out}: {n:,} rows ({part}) x {units:,} units, {nonzeros:.4g} non-zeros per row")
 
 
 def _lists(codes: Any) -> Any:

@@ -26,7 +26,7 @@ def evaluate(
         typer.Option(
             metavar="K,...",
             parser=reader(tuple[int, ...]),
-            help="Also the error with at most K non-zeros a row.",
+            help="Also the error with at most K non-zeros per row.",
         ),
     ] = None,
     importance: Annotated[
@@ -113,7 +113,7 @@ def _report(r: Mapping[str, Any]) -> list[tuple[str, str, str]]:
         *lines,
         ("KL", f"{r['kl']:.2f}", "nats"),
         ("active units", str(r["active_units"]), f"of {r['n_components']}"),
-        ("non-zeros a row", f"{r['nonzeros_mode']:.4g}", drawn),
+        ("non-zeros per row", f"{r['nonzeros_mode']:.4g}", drawn),
         *_hoyer(r),
         *_reconstruction(r),
     ]
@@ -139,7 +139,11 @@ def _reconstruction(r: Mapping[str, Any]) -> list[tuple[str, str, str]]:
         normalised = r["score_meaning"] == "normalised-row density"
         return [("mse", f"{r['mse']:.6g}", f"per value {'of normalised rows' if normalised else _OWN_UNITS}")]
     return [
-        ("words a text", f"{r['words']:.4g}", f"its end counted; {r['unknown']:.1%} unknown"),
-        ("nll", f"{r['nll']:.2f}", f"nats a text given a draw of its code, {r['nll_code']:.2f} given the code"),
-        ("perplexity", f"{r['perplexity']:.4g}", f"a word, by the score; {r['perplexity_reconstruction']:.4g} by nll"),
+        ("words per text", f"{r['words']:.4g}", f"its end counted; {r['unknown']:.1%} unknown"),
+        ("nll", f"{r['nll']:.2f}", f"nats per text given a draw of its code, {r['nll_code']:.2f} given the code"),
+        (
+            "perplexity",
+            f"{r['perplexity']:.4g}",
+            f"per word, by the score; {r['perplexity_reconstruction']:.4g} by nll",
+        ),
     ]

@@ -29,7 +29,9 @@ def second_stage(
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Fit a model of a saved model's codes, for `sample --second-stage`.
+    """Fit a model of a saved model's codes, to sample from.
+
+    `sample --second-stage` draws from it.
 
     It is saved with the model, in the same folder, and takes the place of an earlier one. The model stays as it is.
     """
