@@ -448,8 +448,8 @@ def not_sdlgm() -> Iterator[list[str]]:
     short = result("sdlgm_table2")["verdict"]["birds_and_emotions_short_by, as printed"]["most"]
     own = [labelled()[(*c, f"{m}, as printed")] for c in COLUMNS[4:] for m in ("dis", "gen", "con")]
     lost = max(x["published"] - x["test"] for x in own)
-    seen = f"as printed at most {short:.1f} points below them on Emotions and Birds, {lost:.1f} on CAL500; on Emotions and "
-    seen += f"Birds from {bare(min(gains), 1, '+')} to {bare(max(gains), 1, '+')} points beside a plain network"
+    seen = f"as printed at most {short:.1f} points below them on Emotions and Birds, {lost:.1f} on CAL500; on Emotions "
+    seen += f"and Birds from {bare(min(gains), 1, '+')} to {bare(max(gains), 1, '+')} points beside a plain network"
     yield ["SDLGM, table II", "its figures, ahead of linear baselines in most columns", seen]
     told = " and ".join(bare(r["measured"], 3) for r in counts)
     alone = " and ".join(bare(r["one net for the whole canvas"]["measured"], 3) for r in counts)

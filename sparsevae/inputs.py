@@ -449,8 +449,11 @@ def read_codes(Z: Any, n_components: int) -> Any:
     try:
         with np.errstate(over="ignore"):  # beyond float32 is infinite, and refused
             Z = check_array(_as_array(Z, "Z"), accept_sparse="csr", dtype=np.float32, input_name="Z")
-    except (TypeError, OverflowError) as error:
-        raise ValueError(f"Z must hold codes, finite numbers of shape (n, {n_components}): {error}") from error
+    except (TypeError, OverflowError, ValueError) as error:
+        if "damaged" in str(error):
+            raise
+        what = str(error).partition("\n")[0].partition(" array instead:")[0]  # scikit-learn shows the values, too
+        raise ValueError(f"Z must hold codes, finite numbers of shape (n, {n_components}): {what}") from error
     if Z.shape[1] != n_components:
         raise ValueError(f"codes have {n_components} columns, one per unit; got {Z.shape[1]}.")
     values: Any = getattr(Z, "data", Z) if scipy.sparse.issparse(Z) else Z

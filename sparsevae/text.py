@@ -188,7 +188,7 @@ def _text_column(names: list[str], column: str | None, is_text: Callable[[int], 
     if column is not None:
         found = [j for j, name in enumerate(names) if name == column]
         if not found:
-            raise ValueError(f"{where} has no column {column!r}: there are {every}")
+            raise ValueError(f"{where} has no column {column!r}: it has {every}")
         if len(found) > 1:
             raise ValueError(f"{where} has several columns of the name {column!r}: rename all but one")
         return found[0]

@@ -118,7 +118,7 @@ def _sections(
     zero = "A zero is no bar at all." if est._sparse() else "This code is dense: no unit is ever off."
     yield picture(
         "Codes",
-        f"The codes of these texts, one bar per unit (blue positive, orange negative, the number names the unit). {zero}",
+        f"The codes of these texts, a bar per unit (blue positive, orange negative, the number names the unit). {zero}",
         _bars(codes[items], names),
     )
     words, texts = top_words(est, X, WORDS, poles=True), top_texts(est, X, 1, poles=True)

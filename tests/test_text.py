@@ -127,7 +127,7 @@ def test_tables_are_read_by_the_column_named_or_the_only_one_of_text(tmp_path):
     for path in (csv, parquet):
         assert read_texts(path) == texts
         assert read_texts(path, column="text") == texts
-        with pytest.raises(ValueError, match="has no column 'texts': there are stars, text"):
+        with pytest.raises(ValueError, match="has no column 'texts': it has stars, text"):
             read_texts(path, column="texts")
     assert read_texts(csv, column="stars") == ["0", "1", "2", "3", "4"]  # text, because it was asked for as text
     pq.write_table(pa.table({"text": ["a", None]}), parquet)
