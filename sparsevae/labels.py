@@ -16,6 +16,7 @@ from torch import Tensor
 from sparsevae.advice import advise
 from sparsevae.metrics.arrays import filled, sound
 from sparsevae.metrics.multilabel import binary
+from sparsevae.numeric import a_type
 
 __all__ = ["Labels", "check_form", "check_names", "plain", "read_labels"]
 
@@ -52,8 +53,7 @@ def check_form(y: Any) -> None:
     if isinstance(y, (list, tuple)) and len({np.shape(row) for row in y if not isinstance(row, str)}) > 1:
         raise ValueError("y holds lists of different lengths: make them 0/1 with sklearn's MultiLabelBinarizer.")
     if not np.asarray(y).ndim:
-        article = "an" if type(y).__name__[0] in "aeiou" else "a"
-        found = f"{article} {type(y).__name__}, {reprlib.repr(y)}{': pass list(y)' if isinstance(y, Iterator) else ''}"
+        found = f"{a_type(y)}, {reprlib.repr(y)}{': pass list(y)' if isinstance(y, Iterator) else ''}"
         raise ValueError(f"y must be an array or list, (n,) or (n, L), a row for each of X; got {found}.")
 
 

@@ -61,6 +61,16 @@ def check_seed(name: str, value: Any, expected: str = "an integer", *, least: fl
         raise ValueError(f"{name} must be {expected} of at most {_DIGITS:,} digits, got {shown(value)}.")
 
 
+def a_type(value: Any) -> str:
+    """The type of a value with its article.
+
+    >>> a_type(3), a_type("x")
+    ('an int', 'a str')
+    """
+    name = type(value).__name__
+    return f"{'an' if name[0].lower() in 'aeio' else 'a'} {name}"
+
+
 def shown(value: Any) -> str:
     """A value as a message shows it: an integer that fills lines by its size.
 

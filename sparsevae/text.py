@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from sparsevae.numeric import check_number
+from sparsevae.numeric import a_type, check_number
 from sparsevae.opening import DataFileError, parsing, read_csv, read_parquet, read_text
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def read_texts(X: Any, *, column: str | None = None) -> list[str]:
     try:
         items = iter(X)
     except TypeError as error:
-        raise TypeError(f"expected a list of texts, got a {type(X).__name__}") from error
+        raise TypeError(f"expected a list of texts, got {a_type(X)}") from error
     try:
         return [_as_text(item, row) for row, item in enumerate(items)]
     except (TypeError, ValueError) as error:
@@ -113,7 +113,7 @@ def _as_text(item: Any, row: int) -> str:
     if isinstance(item, (Sequence, np.ndarray, set, frozenset)):
         hint = "join its words, ' '.join(words), and use tokenizer='space'"
         raise TypeError(f"text {row} is a {type(item).__name__}, not a str: {hint}")
-    raise TypeError(f"text {row} is a {type(item).__name__} ({str(item)[:30]}), not a str")
+    raise TypeError(f"text {row} is {a_type(item)} ({str(item)[:30]}), not a str")
 
 
 def _is_missing(item: Any) -> bool:

@@ -50,7 +50,7 @@ def test_lists_generators_arrays_series_and_columns_give_the_same_texts():
         read_texts(table.assign(other=TEXTS))
     with pytest.raises(ValueError, match="no column of text"):
         read_texts(table[["n"]])
-    with pytest.raises(ValueError, match="no column 'txt': there are n, text"):
+    with pytest.raises(ValueError, match="no column 'txt': it has n, text"):
         read_texts(table, column="txt")
 
 
@@ -72,7 +72,7 @@ def test_of_many_columns_a_message_names_the_first():
     first = f"{', '.join(table.columns[:10])} and 290 more"
     with pytest.raises(ValueError, match=rf"300 columns of text, {first} \(of {first}\): name one"):
         read_texts(table)
-    with pytest.raises(ValueError, match=rf"no column 'said': there are {first}$"):
+    with pytest.raises(ValueError, match=rf"no column 'said': it has {first}$"):
         read_texts(table, column="said")
 
 
@@ -143,10 +143,10 @@ def test_tables_are_read_by_the_column_named_or_the_only_one_of_text(tmp_path):
     [
         ("a bare sentence", TypeError, r"got one str \('a bare sentence'\): pass a list, \[text\]"),
         (b"bytes", TypeError, "got one bytes"),
-        (3, TypeError, "expected a list of texts, got a int"),
+        (3, TypeError, "expected a list of texts, got an int"),
         ({"a": "b"}, TypeError, "got a dict"),
         ({"a", "b"}, TypeError, "got a set"),
-        (["a", 3], TypeError, r"text 1 is a int \(3\), not a str"),
+        (["a", 3], TypeError, r"text 1 is an int \(3\), not a str"),
         (np.zeros(2), TypeError, r"text 0 is a float64 \(0.0\)"),
         (np.zeros((2, 3)), TypeError, r"got a ndarray of shape \(2, 3\)"),
         (["a", None], TypeError, "text 1 is missing"),
@@ -155,7 +155,7 @@ def test_tables_are_read_by_the_column_named_or_the_only_one_of_text(tmp_path):
         ([np.array(["a", "b"])], TypeError, "text 0 is a ndarray, not a str: join its words"),
         ([b"ok", b"\xff"], ValueError, "byte 0 of text 1 is not UTF-8: decode it yourself"),
         ("missing.txt", FileNotFoundError, "no such file"),
-        (Path("a.docx"), ValueError, r"expected a file that ends in \.txt, \.csv, \.parquet"),
+        (Path("a.docx"), ValueError, r"expected a file that ends in \.txt, \.csv or \.parquet"),
     ],
 )
 def test_what_is_no_list_of_texts_is_refused_with_a_way_out(X, error, message):

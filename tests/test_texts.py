@@ -855,7 +855,7 @@ def test_random_bytes_are_texts_or_refused_by_their_place(n: int, fitted: dict[s
         ({1: "a cow"}.values(), "X is a dict_values, which has no rows.*or a list of texts"),
         (["", " "], "no word in 2 texts"),
         (["one text"], "Found 1 texts, while a minimum of 2 is required by VAE"),
-        (["a cow", 3, "a hen"], r"text 1 is a int \(3\), not a str"),
+        (["a cow", 3, "a hen"], r"text 1 is an int \(3\), not a str"),
         (["a cow", 2.5], r"text 1 is a float \(2.5\), not a str"),
         (["a cow", None], r"text 1 is missing \(None\)"),
         (["a cow", float("nan")], r"text 1 is missing \(nan\)"),
@@ -881,7 +881,7 @@ def test_what_is_no_list_of_texts_is_refused_in_words(given: Any, message: str) 
     [
         (np.zeros((3, 4)), r"expected texts of shape \(n,\), got a ndarray of shape \(3, 4\)"),
         (np.zeros(3), r"text 0 is a float64? \(0.0\), not a str"),
-        ([1, 2], r"text 0 is a int \(1\), not a str"),
+        ([1, 2], r"text 0 is an int \(1\), not a str"),
         (None, "expected a list of texts, got a NoneType"),
         ([], "Found 0 texts, while a minimum of 1 is required"),
         (3.0, "expected a list of texts, got a float"),
