@@ -130,6 +130,7 @@ def test_remedies_are_what_the_model_has() -> None:
         (sv.VSC, {"alpha": 1e-4}, f"Try alpha=0.1, {usual}; {then}, alpha=0.3."),
         (sv.CapacityVAE, {"capacity": 0.0, "gamma": 1e4}, f"Try capacity=1.0, {usual}; {then}, variance_floor=0.003."),
         (sv.BetaVAE, {"beta": 1e4, "likelihood": "laplace"}, f"Try beta=4.0, {usual}; {then}, beta=1.0."),
+        (sv.VAE, {"likelihood": "fixed-gaussian", "variance": 1e4}, f"Try variance=0.1, {usual}; {then}, training.sch"),
     ]
     for cls, settings, said in empty:
         assert said in (message := warned(make(cls, **settings, **few)))
