@@ -211,7 +211,7 @@ BY_HAND = [
     ("fit VSC -d folder.npz -o new", "folder.npz"),
     ("fit VSC -d table -o new", "unknown data set 'table'", ".parquet"),
     ("fit VSC -d table.xlsx -o new", "table.xlsx", "unknown file ending '.xlsx'"),
-    ("fit VSC -d words.csv -o new", "words.csv", "texts in a, b"),
+    ("fit VSC -d words.csv -o new", "words.csv", "texts in columns a, b"),
     ("fit VSC -d words.csv -o new --text-column c", "words.csv has no column 'c': it has a, b"),
     ("fit VSC -d ragged.csv -o new", "ragged.csv"),
     ("fit VSC -d bytes.csv -o new", "bytes.csv", "UTF-8"),
