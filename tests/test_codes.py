@@ -81,6 +81,20 @@ def test_a_cap_keeps_so_many_of_a_code_s_own_non_zeros_and_their_values(name: st
         assert np.array_equal(few[few != 0], whole[few != 0])
 
 
+@pytest.mark.parametrize("name", GATED)
+def test_no_non_zero_that_a_cap_drops_is_likelier_than_one_that_it_keeps(name: str) -> None:
+    """Whatever a unit's value: by |value| only where gates are equal."""
+    est = fitted(name)
+    whole = dense(est.transform(X))
+    ((block, n),) = est._blocks(est._read(X, reset=False))
+    with torch.no_grad():
+        p_on = est.model_.encode(block).p_on[:n].numpy()
+    for cap in (1, 2, 5):
+        kept = dense(est.transform(X, max_active=cap)) != 0
+        dropped = (whole != 0) & ~kept
+        assert (np.where(dropped, p_on, 0.0).max(1) <= np.where(kept, p_on, 1.0).min(1) + 1e-6).all()
+
+
 def test_every_model_whose_gates_can_be_ranked_has_its_caps_tested() -> None:
     ranked = {name for name, cls in every_model().items() if hasattr(cls, "gate") or "SDLGM" in name}
     assert ranked | {"DiscreteVAE"} == {cls for cls, _ in GATED.values()}

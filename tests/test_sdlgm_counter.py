@@ -335,3 +335,11 @@ def test_a_cap_keeps_what_the_code_counts_not_what_the_average_strip_shows() -> 
     q = StripCounts(log_p, nn.Identity())
     assert q.mode.tolist() == [1.0, 0.0]
     assert make(columns=COLUMNS)._code(q, 1).tolist() == [1.0, 0.0]
+
+
+def test_a_cap_keeps_the_likelier_thing_though_another_is_counted_more_often() -> None:
+    """Thing 0 is what two strips most likely show (.3 a strip in the mean), thing 1 what one does (.5)."""
+    log_p = torch.tensor([[0.4, 0.3, 0.3], [0.4, 0.3, 0.3], [0.1, 0.9, 0.0]]).log()
+    q = StripCounts(log_p, nn.Identity())
+    assert q.mode.tolist() == [2.0, 1.0]
+    assert make(columns=COLUMNS)._code(q, 1).tolist() == [0.0, 1.0]

@@ -76,11 +76,6 @@ class StripCounts(Counts):
         seen = self.log_p.argmax(-1, keepdim=True)  # (..., C, 1); K is nothing
         return (seen == things).sum(-2).to(self.log_p.dtype)
 
-    @property
-    def ranking(self) -> Tensor:
-        """Which units `codes.capped` keeps first, (..., K): the largest counts of the code, then the likeliest."""
-        return self.mode + torch.exp(super().ranking)  # probabilities of one draw, below 1
-
 
 @pair(StripCounts, Counts, per_unit=False)
 def _strips(q: StripCounts, p: Counts) -> Tensor:
