@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
+import sparsevae as sv
+from sparsevae.models import SUPERVISED, known
 from sparsevae.optimisers import Adam, Momentum
 
 
@@ -41,6 +47,49 @@ def test_a_weight_without_a_gradient_stays() -> None:
     Adam(weights, torch.tensor(0.1)).step([ones[0], None, *ones[2:]])
     assert torch.equal(weights[1], before)
     assert not torch.equal(weights[0], _weights("cpu")[0])
+
+
+@pytest.mark.parametrize("t", [1, 5, 100])
+def test_a_weight_whose_first_gradient_comes_late_moves_by_what_the_docstring_says(t: int) -> None:
+    """One count of steps for all weights; torch counts a weight's own, and moves it by the rate."""
+    late, theirs = nn.Parameter(torch.zeros(3)), nn.Parameter(torch.zeros(3))
+    always, gradient = nn.Parameter(torch.zeros(2)), torch.tensor([0.5, -2.0, 30.0])
+    adam, peer = Adam([always, late], torch.tensor(0.1)), torch.optim.Adam([theirs], lr=0.1, fused=True)
+    for step in range(1, t + 1):
+        first = gradient if step == t else None
+        adam.step([torch.ones(2), first])
+        theirs.grad = first
+        peer.step()
+    share = (1 - 0.9) / (1 - 0.9**t) * math.sqrt((1 - 0.999**t) / (1 - 0.999))
+    torch.testing.assert_close(late.detach(), share * theirs.detach(), rtol=1e-5, atol=0)
+    if t == 5:
+        assert share == pytest.approx(0.545, abs=1e-3)
+
+
+@pytest.mark.filterwarnings("ignore::sparsevae.training.SparsityWarning")
+@pytest.mark.parametrize("name", sorted(known()))
+def test_weights_of_the_library_s_networks_have_a_gradient_at_every_step_or_at_none(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So that for these the one count of steps is each weight's own."""
+    seen = list[tuple[bool, ...]]()
+
+    def step(self: Adam, gradients: Any, step: Any = Adam.step) -> None:
+        gradients = list(gradients)
+        seen.append(tuple(g is not None for g in gradients))
+        step(self, gradients)
+
+    monkeypatch.setattr(Adam, "step", step)
+    rng = np.random.default_rng(0)
+    X, Y = rng.random((40, 6)).astype(np.float32), (rng.random((40, 4)) < 0.4).astype(int)
+    own: dict[str, Any] = {"PseudoVSC": {"pseudo_inputs": 3}, "SDLGMClassifier": {"threshold": 0.5, "variant": "con"}}
+    units = {} if name in SUPERVISED and name != "CodeClassifier" else {"n_components": 4}
+    warm = {} if name == "CodeClassifier" else {"kl_warmup": 0.5}
+    training = sv.Training(steps=12, batch_size=8, verbose=0, **warm)
+    est = known()[name](hidden=(5,), training=training, **units, **own.get(name, {}))
+    est.fit(X, Y[:, 0] if name == "CodeClassifier" else Y) if name in SUPERVISED else est.fit(X)
+    assert len(seen) >= 12
+    assert len(set(seen)) == 1
 
 
 def test_forgetting_starts_anew() -> None:
