@@ -35,6 +35,7 @@ from sparsevae.metrics.arrays import Floats, filled
 from sparsevae.metrics.multilabel import binary
 from sparsevae.parameters import check_choice, check_number, parameters
 from sparsevae.simplex import Loss, sparsemax, sparsemax_loss
+from sparsevae.text import encode, text_columns
 
 __all__ = ["LinearMultiLabel"]
 
@@ -127,7 +128,12 @@ class LinearMultiLabel(MultiOutputMixin, ClassifierMixin, BaseEstimator):
         if y is not None and not scipy.sparse.issparse(y):
             y = filled(y)
             check_form(y)
-        X, y = validate_data(self, X, y, accept_sparse="csr", dtype=np.float64, multi_output=True)
+        try:
+            X, y = validate_data(self, X, y, accept_sparse="csr", dtype=np.float64, multi_output=True)
+        except ValueError as error:
+            if words := text_columns(X):
+                raise ValueError(f"X must hold numbers; {encode(words)}.") from error
+            raise
         Y = self._targets(y)
         if rule.shared:
             some = Y.any(1)

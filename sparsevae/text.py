@@ -127,15 +127,25 @@ def _holds_text(values: Any) -> bool:
     return isinstance(next((v for v in values if not _is_missing(v)), None), (str, bytes))
 
 
-def text_columns(table: Any) -> list[str]:
-    """The columns of text, by name, of a DataFrame; none of anything else."""
-    if not is_table(table):
+def text_columns(table: Any) -> list[str] | list[int]:
+    """The columns of text: of a DataFrame by name, of an array or list of rows by place; none of anything else."""
+    if is_table(table):
+        return [str(name) for name, values in table.items() if _holds_text(values)]
+    if getattr(getattr(table, "dtype", None), "kind", "O") not in "OSU":
         return []
-    return [str(name) for name, values in table.items() if _holds_text(values)]
+    try:
+        items = np.array(table, dtype=object)
+    except ValueError:  # rows that differ in shape
+        return []
+    return [j for j, values in enumerate(items.T) if any(map(_is_word, values))] if items.ndim == 2 else []
 
 
-def encode(names: Sequence[str]) -> str:
-    """What to do about columns of texts among numbers.
+def _is_word(item: Any) -> bool:
+    return isinstance(item, (str, bytes)) and not is_number(item)
+
+
+def encode(names: Sequence[str | int]) -> str:
+    """What to do about columns of texts among numbers; those of an array have places for names.
 
     >>> encode(["sex", "city"])[:59]
     'there are texts in columns sex, city: encode them, for inst'
@@ -144,12 +154,12 @@ def encode(names: Sequence[str]) -> str:
         f"there are texts in {columns_named(names)}: encode them, for instance with scikit-learn's OneHotEncoder or "
         "OrdinalEncoder, or leave them out"
     )
-    if len(names) > 1:
+    if len(names) > 1 or isinstance(names[0], int):
         return advice
     return f"{advice}; a model of those texts alone takes text=Text(column={names[0]!r}) (--text-column)"
 
 
-def columns_named(names: Sequence[str]) -> str:
+def columns_named(names: Sequence[str | int]) -> str:
     """Columns by name, as a sentence has them.
 
     >>> columns_named(["a"]), columns_named(["a", "b"])
@@ -158,7 +168,7 @@ def columns_named(names: Sequence[str]) -> str:
     return f"column{'s' * (len(names) > 1)} {some(names)}"
 
 
-def some(names: Sequence[str], most: int = 10) -> str:
+def some(names: Sequence[str | int], most: int = 10) -> str:
     """Names in a row, the first ones of many.
 
     >>> some(["a", "b", "c"]), some(["a", "b", "c"], 2)
@@ -168,7 +178,7 @@ def some(names: Sequence[str], most: int = 10) -> str:
     return shown if len(names) <= most else f"{shown} and {len(names) - most:,} more"
 
 
-def is_number(word: str) -> bool:
+def is_number(word: str | bytes) -> bool:
     """Whether a word, or the cell of a table, reads as a number."""
     try:
         float(word)

@@ -189,6 +189,11 @@ def test_what_is_no_label_matrix_is_refused() -> None:
         LinearMultiLabel().predict(X)
 
 
+def test_texts_among_the_columns_are_pointed_to_encoding() -> None:
+    with pytest.raises(ValueError, match=r"^X must hold numbers; there are texts in column 1: encode them, .*OneHot"):
+        LinearMultiLabel().fit([[1.0, "Rome"], [2.0, "Oslo"]], [[0], [1]])
+
+
 def test_the_most_steps_are_kept() -> None:
     X, Y = data()
     assert LinearMultiLabel(max_iter=3, regularisation=1e-6).fit(X, Y).n_iter_ == 3
