@@ -208,7 +208,7 @@ class Run:
         self.parameters = [p for p in model.parameters() if p.requires_grad]
         for p in self.parameters:
             p.grad = None  # a user's own network may bring some
-        self.rate = torch.tensor(training.learning_rate, device=rows.device)
+        self.rate = torch.tensor(float(cast(float, training.learning_rate)), device=rows.device)
         self.optimiser = OPTIMISERS[training.optimizer](self.parameters, self.rate)
         batch = int(cast(int, training.batch_size))  # settled by now
         found = parts(rows, items, min(batch, len(items)))

@@ -155,6 +155,14 @@ def test_the_rate_follows_its_course(settings: Any, rate: Callable[[int], float]
     assert [s["rate"] for s in steps] == pytest.approx([rate(t) for t in range(40)], rel=1e-6)
 
 
+@pytest.mark.parametrize("rate", [1, 2**63])
+def test_a_rate_that_is_an_integer_falls_as_any_other(rate: int, steps: list[Any]) -> None:
+    with pytest.warns(sv.SparsityWarning) if rate == 1 else pytest.raises(sv.DivergenceError):
+        make(training={"learning_rate": rate}).fit(X)
+    expected = [rate * 0.5 * (1 + math.cos(math.pi * s["step"] / 40)) for s in steps[:10]]
+    assert [s["rate"] for s in steps[:10]] == pytest.approx(expected, rel=1e-5)
+
+
 @pytest.mark.parametrize(("at", "drop"), [(0.5, 20), (0.33, 14), (13, 13)])
 def test_a_restart_forgets_adam_s_moments_exactly_once(at: float, drop: int, steps: list[Any]) -> None:
     settings = {"decay": "step", "decay_at": at}
