@@ -21,8 +21,8 @@ class Ration(TorchFunctionMode):
             sized = {k: v for k, v in kwargs.items() if k != "generator"} | {"device": "meta"}
             try:
                 shape = tuple(func(*args, **sized).shape)
-            except RuntimeError as error:
-                if "overflow" not in str(error):
+            except (RuntimeError, TypeError) as error:  # TypeError: one of the sizes alone is too large
+                if "overflow" not in str(error).lower():
                     raise
                 shape = (2**63 - 1,)  # more numbers than 64 bits count
             self.made(shape)

@@ -17,6 +17,8 @@ import scipy.sparse
 import torch
 from torch import Tensor
 
+from sparsevae.memory import check_room
+
 __all__ = [
     "Csr",
     "Host",
@@ -33,6 +35,7 @@ __all__ = [
     "to_csr",
 ]
 
+_COLUMN = 16  # float32s that `stats` takes for a column, whatever the number of rows
 _EXACT = 2**24  # whole numbers below it are their own float32
 
 
@@ -252,6 +255,7 @@ class Stats(NamedTuple):
 def stats(rows: Rows) -> Stats:
     """One pass over the data in blocks: ranges, column means and population standard deviations."""
     n, d = rows.shape
+    check_room(_COLUMN * d, {"features": d}, "what is known of each column", rows.device)
     mean = torch.zeros(d, dtype=torch.float64, device=rows.device)
     square, low, high = torch.zeros_like(mean), torch.full_like(mean, torch.inf), torch.full_like(mean, -torch.inf)
     levels: set[float] = set()

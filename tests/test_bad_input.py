@@ -587,6 +587,7 @@ TOO_LARGE: list[tuple[Any, dict[str, Any], str]] = [
     *((cls, {"n_components": HUGE}, "n_components=1000000000000, features=6") for cls in MODELS),
     *((cls, {"hidden": (16, HUGE)}, r"hidden=\(16, 1000000000000\), features=6") for cls in MODELS),
     (sv.VAE, {"n_components": 2**62, "hidden": (2**62,)}, "n_components=4611686018427387904, hidden="),
+    *((sv.VAE, {"n_components": kind(2**62)}, "n_components=.*4611686018427387904") for kind in (int, np.int64)),
     (sv.PseudoVSC, {"pseudo_inputs": HUGE}, "pseudo_inputs=1000000000000, features=6"),
     (sv.SDLGM, {"gate_hidden": (HUGE,)}, r"gate_hidden=\(1000000000000,\), features=6"),
     (sv.HSVAE, {"n_gamma": HUGE}, "training.batch_size=128, .*n_gamma=1000000000000"),
@@ -603,6 +604,12 @@ def test_sizes_beyond_memory_are_named_before_memory_is_asked_for(cls: Any, sett
         ValueError, match=rf"^{message}.* would take [\d.,]+ [TPE]B of memory or more for .*; there are \d"
     ):
         make(cls, **settings).fit(X)
+
+
+def test_columns_beyond_memory_are_named_though_few_have_values() -> None:
+    wide = sp.csr_array(([1.0, 2.0], [0, 3], [0, 1, 2]), (2, 2**40))
+    with pytest.raises(ValueError, match=r"^features=1099511627776 would take [\d.]+ TB of memory or more"):
+        make(sv.VSC).fit(wide)
 
 
 def test_sizes_of_texts_and_of_what_is_asked_of_a_model_are_named() -> None:
