@@ -370,8 +370,7 @@ def _numbers(est: Learner, X: Any, reset: bool) -> Any:
         found = validate_data(
             est, X, reset=reset, accept_sparse="csr", ensure_min_samples=least, ensure_all_finite=False
         )
-        if found.dtype.kind not in "biuf":
-            raise ValueError(f"X must hold numbers, got values of type {found.dtype}; convert them.")
+        _check_kind(found, "X")
     except (ValueError, TypeError) as error:
         if words := text_columns(X):
             raise ValueError(f"X must hold numbers; {encode(words)}.") from error
@@ -382,6 +381,12 @@ def _numbers(est: Learner, X: Any, reset: bool) -> Any:
             raise kind(f"X must hold numbers, and {odd} ({error}).") from error
         raise
     return found
+
+
+def _check_kind(values: Any, name: str) -> None:
+    """Refuse dates, which numpy would count, and other values that are no numbers."""
+    if values.dtype.kind not in "biuf":
+        raise ValueError(f"{name} must hold numbers, got values of type {values.dtype}; convert them.")
 
 
 def _odd_item(X: Any) -> str:
@@ -448,7 +453,10 @@ def read_codes(Z: Any, n_components: int) -> Any:
     """Codes as users have them -> a float32 array or CSR matrix (n, n_components), checked as rows of X are."""
     try:
         with np.errstate(over="ignore"):  # beyond float32 is infinite, and refused
-            Z = check_array(_as_array(Z, "Z"), accept_sparse="csr", dtype=np.float32, input_name="Z")
+            Z = check_array(_as_array(Z, "Z"), accept_sparse="csr", dtype=None, ensure_all_finite=False, input_name="Z")
+            if Z.dtype != object:  # objects may be numbers
+                _check_kind(Z, "Z")
+            Z = check_array(Z, accept_sparse="csr", dtype=np.float32, input_name="Z")
     except (TypeError, OverflowError, ValueError) as error:
         if "damaged" in str(error):
             raise

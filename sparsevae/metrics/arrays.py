@@ -80,6 +80,8 @@ def _check_indices(matrix: Any) -> None:
 def floats(values: Codes, name: str) -> Floats:
     """A dense float64 array of any shape, every entry finite."""
     array = plain(values, name)
+    if array.dtype.kind in "mMSU":  # dates and words, which numpy would make numbers of
+        raise ValueError(f"{name} must hold numbers; got values of type {array.dtype}: convert them")
     try:
         array = np.asarray(array.toarray() if hasattr(array, "toarray") else array, dtype=np.float64)
     except (TypeError, ValueError) as error:

@@ -32,7 +32,9 @@ def test_a_plain_tensor_is_as_good_as_an_array():
     assert metrics.average_hoyer(torch.tensor(Z)) == metrics.average_hoyer(Z)
 
 
-@pytest.mark.parametrize("wrong", [[[1.0, 2.0], [3.0]], [["a", "b"]], None, object(), [[1 + 2j]]])
+@pytest.mark.parametrize(
+    "wrong", [[[1.0, 2.0], [3.0]], [["a", "b"]], [["1", "2"]], np.ones((2, 2), "M8[Y]"), None, object(), [[1 + 2j]]]
+)
 def test_what_is_no_table_of_numbers_is_refused(wrong):
     with pytest.raises(ValueError, match="Z must "):
         metrics.average_hoyer(wrong)
