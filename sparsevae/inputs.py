@@ -25,7 +25,7 @@ from sparsevae.draw import Draw
 from sparsevae.metrics.arrays import filled, sound
 from sparsevae.model import LatentModel
 from sparsevae.recurrent import Embedding
-from sparsevae.rows import Rows, Stats, canonical, place, stats
+from sparsevae.rows import Rows, Stats, canonical, from_tensor, place, stats
 from sparsevae.settings import Training
 from sparsevae.step import BLOCK
 from sparsevae.text import columns_named, encode, is_table, text_columns
@@ -435,17 +435,7 @@ def _as_array(X: Any, name: str) -> Any:
 
     No entry of a sparse matrix is out of range, and none is there twice: two of them may add up to infinity.
     """
-    if isinstance(X, Tensor):
-        if X.is_meta:
-            raise ValueError(
-                f"{name} is a tensor of shape {tuple(X.shape)} on the meta device, which holds no values: "
-                "pass an array, or a tensor on the CPU or an accelerator."
-            )
-        if X.layout != torch.strided:
-            raise TypeError(f"{name} is a tensor of layout {X.layout}: pass {name}.to_dense(), or a matrix of scipy's.")
-        X = X.detach().cpu()
-        X = (X.float() if X.dtype == torch.bfloat16 else X).numpy()
-    X = filled(X)
+    X = filled(from_tensor(X, name) if isinstance(X, Tensor) else X)
     return canonical(sound(X, name)) if scipy.sparse.issparse(X) else X
 
 

@@ -17,6 +17,8 @@ from sparsevae.advice import advise
 from sparsevae.metrics.arrays import filled, sound
 from sparsevae.metrics.multilabel import binary
 from sparsevae.numeric import a_type
+from sparsevae.rows import from_tensor
+from sparsevae.text import is_table
 
 __all__ = ["Labels", "check_form", "check_names", "plain", "read_labels"]
 
@@ -38,23 +40,28 @@ def plain(y: Any) -> tuple[Any, list[str] | None]:
     given = getattr(y, "column_names", getattr(y, "columns", None))  # pyarrow's tables, other frames
     columns = None if given is None else [str(name) for name in given]
     _tell_apart(columns or (), "the columns of y", ": rename them, or give y.to_numpy() and label_names")
-    if isinstance(y, Tensor):
-        y = y.detach().cpu().numpy()
     if scipy.sparse.issparse(y):
         return sound(y, "y"), columns
-    y = filled(y)
-    check_form(y)
-    found = check_array(y, ensure_2d=False, dtype=None, ensure_min_samples=0, input_name="y")
+    found = check_array(check_form(y), ensure_2d=False, dtype=None, ensure_min_samples=0, input_name="y")
     return (_numbers(found) if found.dtype == object else found), columns
 
 
-def check_form(y: Any) -> None:
-    """Refuse what is no column or table, whatever its values: a str, a number, a dict, a set, a generator."""
+def check_form(y: Any) -> Any:
+    """A column or table, whatever its values: tensors as arrays, masked entries as missing ones.
+
+    A str, a number, a dict, a set or a generator is none.
+    """
+    y = filled(from_tensor(y, "y") if isinstance(y, Tensor) else y)
+    if is_table(y) and not y.shape[1]:
+        raise ValueError(
+            f"y is a {type(y).__name__} without columns, of shape {y.shape}: give a column for each label."
+        )
     if isinstance(y, (list, tuple)) and len({np.shape(row) for row in y if not isinstance(row, str)}) > 1:
         raise ValueError("y holds lists of different lengths: make them 0/1 with sklearn's MultiLabelBinarizer.")
     if not np.asarray(y).ndim:
         found = f"{a_type(y)}, {reprlib.repr(y)}{': pass list(y)' if isinstance(y, Iterator) else ''}"
         raise ValueError(f"y must be an array or list, (n,) or (n, L), a row for each of X; got {found}.")
+    return y
 
 
 def _numbers(objects: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

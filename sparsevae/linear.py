@@ -31,7 +31,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from sparsevae.advice import advise
 from sparsevae.labels import check_form
-from sparsevae.metrics.arrays import Floats, filled
+from sparsevae.metrics.arrays import Floats
 from sparsevae.metrics.multilabel import binary
 from sparsevae.parameters import check_choice, check_number, parameters
 from sparsevae.simplex import Loss, sparsemax, sparsemax_loss
@@ -126,8 +126,7 @@ class LinearMultiLabel(MultiOutputMixin, ClassifierMixin, BaseEstimator):
         check_number("max_iter", self.max_iter, "a whole number, at least 1", lambda v: v >= 1, whole=True)
         check_number("tolerance", self.tolerance, "a number, at least 0", lambda v: v >= 0, double=True)
         if y is not None and not scipy.sparse.issparse(y):
-            y = filled(y)
-            check_form(y)
+            y = check_form(y)
         try:
             X, y = validate_data(self, X, y, accept_sparse="csr", dtype=np.float64, multi_output=True)
         except ValueError as error:

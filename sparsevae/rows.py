@@ -29,6 +29,7 @@ __all__ = [
     "canonical",
     "fingerprint",
     "floats",
+    "from_tensor",
     "parts",
     "place",
     "stats",
@@ -37,6 +38,22 @@ __all__ = [
 
 _COLUMN = 16  # float32s that `stats` takes for a column, whatever the number of rows
 _EXACT = 2**24  # whole numbers below it are their own float32
+
+
+def from_tensor(values: Tensor, name: str) -> np.ndarray[Any, Any]:
+    """A user's tensor as an array."""
+    if values.is_meta:
+        raise ValueError(
+            f"{name} is a tensor of shape {tuple(values.shape)} on the meta device, which holds no values: "
+            "pass an array, or a tensor on the CPU or an accelerator."
+        )
+    if values.layout != torch.strided:
+        raise TypeError(
+            f"{name} is a tensor of layout {values.layout}: pass {name}.to_dense(), or a matrix of scipy's."
+        )
+    values = values.detach().cpu()
+    found: np.ndarray[Any, Any] = (values.float() if values.dtype == torch.bfloat16 else values).numpy()
+    return found
 
 
 def floats(picked: Tensor) -> Tensor:

@@ -374,6 +374,8 @@ NO_TARGETS: dict[str, tuple[Callable[[], Any], str]] = {
     "a set": (lambda: {0, 1}, "got a set"),
     "a function": (lambda: len, "got a builtin_function"),
     "lists of different lengths": (lambda: [[0], [0, 1]] * 75, "lists of different lengths"),
+    "a tensor without values": (lambda: torch.ones(150, device="meta"), "y is a tensor .* which holds no values"),
+    "a table without columns": (lambda: pd.DataFrame(index=range(150)), "y is a DataFrame without columns"),
 }
 
 

@@ -26,6 +26,7 @@ def plain(values: Any, name: str) -> Any:
         array = np.asarray(filled(values))
     except (RuntimeError, TypeError, ValueError) as error:
         hint = "; convert it with .detach().cpu().numpy()" if hasattr(values, "detach") else ""
+        hint = " on the meta device, which holds no values" if getattr(values, "is_meta", False) else hint
         raise ValueError(f"{name} must be an array of numbers or a CSR matrix; got {type(values)}{hint}") from error
     return _real(array, name)
 

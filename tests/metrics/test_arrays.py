@@ -18,6 +18,11 @@ def test_complex_codes_are_refused_and_not_cut_to_their_real_part(wrong):
         metrics.linear_probe(wrong, [0, 1, 0, 1], Z, [0, 1, 0, 1])
 
 
+def test_a_tensor_without_values_is_refused_as_such():
+    with pytest.raises(ValueError, match=r"Z must be an array .* meta device, which holds no values"):
+        metrics.average_hoyer(torch.ones(2, 2, device="meta"))
+
+
 def test_a_tensor_with_a_gradient_is_refused_with_the_call_that_helps():
     wrong = torch.tensor(Z, requires_grad=True)
     with pytest.raises(ValueError, match=r"Z must be an array .*Tensor.*\.detach\(\)\.cpu\(\)\.numpy\(\)"):
