@@ -460,7 +460,7 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Learner):
         return tensors, meta
 
     @ordinary()
-    def _restore(self, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> Self:
+    def _restore(self, path: str | Path, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> Self:
         if meta["n_features_in"] is not None:
             self.n_features_in_ = meta["n_features_in"]
         if meta["feature_names_in"] is not None:
@@ -477,10 +477,10 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Learner):
         self.training_ = self.input_.settle(known, self.n_rows_)
         self.model_, self.built_ = self._build(self.input_.width, torch.Generator()).eval(), self._plain()
         for part, module in (("model.", self.model_), ("scaling.", self.input_.prepare)):
-            fill(module, below(tensors, part))
+            fill(module, below(tensors, part), path)
         self.input_.check_restored()
         if "second_stage" in meta:
             own = {"encoder": None, "decoder": None}
             inner = below(tensors, "second_stage.")
-            self.second_stage_: SparseCoder = revive("the second stage", inner, meta["second_stage"], own, None)
+            self.second_stage_: SparseCoder = revive(f"{path}, second stage", inner, meta["second_stage"], own, None)
         return self

@@ -93,8 +93,8 @@ def below(tensors: Mapping[str, Tensor], part: str) -> dict[str, Tensor]:
     return {k.removeprefix(part): v for k, v in tensors.items() if k.startswith(part)}
 
 
-def fill(module: nn.Module, tensors: Mapping[str, Tensor]) -> None:
-    """Give a module its stored weights; where they do not fit, the first that does not is named."""
+def fill(module: nn.Module, tensors: Mapping[str, Tensor], path: str | Path) -> None:
+    """Give a module its stored weights; where they do not fit, the first that does not is named, with their folder."""
     try:
         module.load_state_dict(tensors)
     except RuntimeError as error:
@@ -103,7 +103,7 @@ def fill(module: nn.Module, tensors: Mapping[str, Tensor]) -> None:
         own, stored = (each.get(wrong[0], "missing") if wrong else "" for each in shapes)
         found = f"{wrong[0]!r} is {own} in the model and {stored} in the file" if wrong else storage.line_of(error)
         advice = "restore the folder from a copy, or pass the networks it was fitted with"
-        raise storage.StorageError(f"the stored weights do not fit this model: {found}; {advice}") from None
+        raise storage.StorageError(f"{path}: the stored weights do not fit this model: {found}; {advice}") from None
 
 
 def load(
@@ -158,7 +158,7 @@ def revive(
     est = found(**constructor, **given)
     _check_settings(est, meta.get("settled", {}))
     with _Stored(path, tensors):
-        return est._restore(tensors, meta)
+        return est._restore(path, tensors, meta)
 
 
 def _check_settings(est: SparseCoder, settled: Mapping[str, Any]) -> None:

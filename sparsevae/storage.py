@@ -140,7 +140,7 @@ def save_folder(path: PathLike, tensors: Mapping[str, Tensor], meta: Mapping[str
         if fcntl is not None and folder is not None:
             with contextlib.suppress(OSError):  # a file system without locks
                 fcntl.flock(folder, fcntl.LOCK_EX)
-        weights, old = _weights_name(record), _referenced(target)
+        weights, old = _weights_name(record, target), _referenced(target)
         keep = {old}
         try:
             _replace(target / weights, blob, folder, like=target / (old or weights))
@@ -167,7 +167,7 @@ def load_folder(path: PathLike, *, kind: str = "model") -> tuple[dict[str, Tenso
         text = read_file(source / "model.json", _MAX_HEADER)
         if text != known:
             record, known = _verify(text, source / "model.json", kind), text
-            weights, promised = source / _weights_name(record), _promised(record, source / "model.json")
+            weights, promised = source / _weights_name(record, source), _promised(record, source / "model.json")
         try:
             blob = read_file(weights, 8 + _MAX_HEADER + promised)  # read once: what is hashed is what is loaded
             break
@@ -415,17 +415,17 @@ def _dtype(tensor: Tensor) -> str:
 # Files.
 
 
-def _weights_name(record: Mapping[str, Any]) -> str:
+def _weights_name(record: Mapping[str, Any], folder: Path) -> str:
     digest = str(record.get("weights_sha256"))
     if not re.fullmatch("[0-9a-f]{64}", digest):  # it becomes part of a path
-        raise StorageError(f"model.json: expected 64 hexadecimal digits as weights_sha256, got {digest!r}")
+        raise damaged(folder / "model.json", "64 hexadecimal digits as weights_sha256", reprlib.repr(digest))
     return f"model-{digest[:12]}.safetensors"
 
 
 def _referenced(folder: Path) -> str | None:
     """The weights that the folder's model.json refers to; None without a model.json."""
     source = folder / "model.json"
-    return _weights_name(_parse(read_file(source, _MAX_HEADER), source)) if source.exists() else None
+    return _weights_name(_parse(read_file(source, _MAX_HEADER), source), folder) if source.exists() else None
 
 
 def read_file(path: Path, most: int) -> bytes:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import reprlib
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Annotated, Any, ClassVar, Self, cast
 
 import numpy as np
@@ -292,7 +293,7 @@ class LabelledCoder(SparseCoder):
             labels[name] = {"values": value.tolist(), "dtype": value.dtype.str} if array else value
         return tensors, {**meta, "labels": labels}
 
-    def _restore(self, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> Self:
+    def _restore(self, path: str | Path, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> Self:
         for name in self.learned:
             value = meta["labels"][name]
             array = isinstance(value, dict)
@@ -301,7 +302,7 @@ class LabelledCoder(SparseCoder):
             expected, legal = _LEARNED[name]
             if not legal(getattr(self, name), self.n_labels_):
                 raise ValueError(f"{name} must be {expected}, got {reprlib.repr(getattr(self, name))}")
-        return super()._restore(tensors, meta)
+        return super()._restore(path, tensors, meta)
 
 
 def _is_count(value: Any, n: int) -> bool:

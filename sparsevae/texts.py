@@ -85,9 +85,11 @@ class Text(BaseEstimator):
 
     @classmethod
     def from_plain(cls, plain: Mapping[str, Any]) -> Text:
-        """What `plain` gave."""
+        """What `plain` gave; settings that cannot work are refused."""
         words = plain["vocabulary"]
-        return cls(**{**plain, "vocabulary": None if words is None else Vocabulary.from_dict(words)})
+        text = cls(**{**plain, "vocabulary": None if words is None else Vocabulary.from_dict(words)})
+        text.validate()
+        return text
 
 
 def held(X: Any) -> Any:

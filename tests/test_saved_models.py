@@ -9,6 +9,7 @@ import builtins
 import json
 import math
 import pickle
+import re
 import runpy
 import shutil
 from pathlib import Path
@@ -460,6 +461,22 @@ def test_labels_that_no_model_learns_are_refused(name: str, value: Any, tmp_path
         sv.load(tmp_path / "forged")
 
 
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"size": {"dict": {}}}, "got text.size must be an integer above 1, or None"),
+        ({"max_length": -3}, "got text.max_length must be an integer above 0, got -3"),
+        ({"vocabulary": None}, "NoneType"),
+    ],
+    ids=["size", "max_length", "vocabulary"],
+)
+def test_forged_settings_of_texts_are_refused(change: dict[str, Any], message: str, tmp_path: Path) -> None:
+    tensors, meta = storage.load_folder(SAVED / "v1-hsvae-texts")
+    storage.save_folder(tmp_path / "forged", tensors, meta | {"texts": meta["texts"] | change})
+    with pytest.raises(StorageError, match=f"{re.escape(str(tmp_path / 'forged'))} .*{message}"):
+        sv.load(tmp_path / "forged")
+
+
 def test_a_forged_second_stage_is_refused_too(tmp_path: Path) -> None:
     est = make(sv.VAE).fit(X)
     second_stage(est, X, training=sv.Training(steps=20, verbose=0))
@@ -468,7 +485,7 @@ def test_a_forged_second_stage_is_refused_too(tmp_path: Path) -> None:
     for change, message in (({"n_features_in": 10**12}, "stored numbers"), ({"n_steps": "x"}, "n_steps to be")):
         inner = meta["second_stage"] | change
         storage.save_folder(tmp_path / "forged", tensors, meta | {"second_stage": inner})
-        with pytest.raises(StorageError, match=f"is incomplete or was changed: .*{message}"):
+        with pytest.raises(StorageError, match=f"forged(, second stage)? is incomplete or was changed: .*{message}"):
             sv.load(tmp_path / "forged")
 
 
