@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["amount", "check_room", "free_memory", "memory"]
 
 _UNITS = ("kB", "MB", "GB", "TB", "PB", "EB")
+_MOST = 1e24  # bytes, of which nobody needs the number
 _CGROUP = Path("/sys/fs/cgroup")
 
 
@@ -84,9 +85,11 @@ def check_room(numbers: float, sizes: Mapping[str, Any], what: str, device: torc
 def amount(size: float) -> str:
     """A number of bytes in words.
 
-    >>> amount(700), amount(5_300_000), amount(8e21)
-    ('700 bytes', '5.3 MB', '8,000 EB')
+    >>> amount(700), amount(5_300_000), amount(8e21), amount(10**400)
+    ('700 bytes', '5.3 MB', '8,000 EB', 'over 1,000,000 EB')
     """
+    if size > _MOST:
+        return f"over {amount(_MOST)}"
     if size < 1000:
         return f"{size:.0f} bytes"
     unit = min(len(_UNITS), int(math.log10(size) // 3))

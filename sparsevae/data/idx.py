@@ -11,6 +11,7 @@ from ..opening import DataFileError, check_size, opened, parsing, size_of
 
 # third byte of the magic number -> type of the values
 TYPES = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
+_MOST_DIMENSIONS = 64  # of numpy's arrays
 _CHUNK = 2**22
 
 
@@ -53,6 +54,8 @@ def read_idx(path: str | os.PathLike[str]) -> np.ndarray:
                 f"{', '.join(f'0x{code:02x}' for code in TYPES)}, got 0x{head[:got].hex() or '(empty)'}"
             )
         dtype, k = np.dtype(TYPES[head[2]]), head[3]
+        if k > _MOST_DIMENSIONS:
+            raise DataFileError(f"{path}: not an IDX file: expected {_MOST_DIMENSIONS} dimensions at most, got {k}")
         sizes = np.empty(k, ">u4")
         if (got := read(sizes.view("u1").data)) < 4 * k:
             raise DataFileError(f"{path}: truncated: the header needs {4 + 4 * k} bytes, there are {4 + got}")
@@ -65,7 +68,7 @@ def read_idx(path: str | os.PathLike[str]) -> np.ndarray:
         _check_length(path, shape, want, read(values.view("u1").data))
         if packed and read(memoryview(bytearray(1))):  # the end of a gzip file also proves its checksum
             raise DataFileError(f"{path}: too long: shape {shape} needs {want} bytes of values, there are more")
-    with parsing(path, f"not an IDX file of {k} dimensions that numpy knows"):
+    with parsing(path, "not an IDX file of a shape that numpy knows"):
         return values.reshape(shape).astype(dtype.newbyteorder("="), copy=False)
 
 
