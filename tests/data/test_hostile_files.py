@@ -20,6 +20,7 @@ from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest import mock
 
 import numpy as np
 import pandas as pd
@@ -31,7 +32,7 @@ from scipy import sparse
 from scipy.io import savemat
 
 from sparsevae import opening
-from sparsevae.data import celeba, dbpedia, har, read_arff, read_array, read_idx, read_mulan, smiley, yelp
+from sparsevae.data import celeba, dbpedia, har, load, mnist, read_arff, read_array, read_idx, read_mulan, smiley, yelp
 from sparsevae.data.mulan import read_labels
 from sparsevae.memory import free_memory
 from sparsevae.opening import UNPACKED
@@ -100,6 +101,13 @@ def original() -> Files:
     return files
 
 
+def digits() -> Files:
+    """The four files of MNIST, of six pictures each."""
+    pictures = b"\0\0\x08\3\0\0\0\6\0\0\0\x1c\0\0\0\x1c" + bytes(range(256)) * 18 + bytes(96)
+    labels = b"\0\0\x08\1\0\0\0\6" + bytes(range(6))
+    return dict(zip(mnist.FILES, 2 * [gzip.compress(data, mtime=0) for data in (pictures, labels)], strict=True))
+
+
 IDX = b"\0\0\x08\3\0\0\0\2\0\0\0\3\0\0\0\4" + bytes(range(24))
 DOUBLES = b"\0\0\x0e\2\0\0\0\2\0\0\0\3" + X[:2, :3].astype(">f8").tobytes()
 ARFF = b"""% songs
@@ -135,6 +143,16 @@ def one(read: Callable[[Path], Any], name: str, make: Callable[[], bytes]) -> Ki
     return Kind(lambda folder: read(folder / name), lambda: {name: make()})
 
 
+def own(name: str, make: Callable[[], Files], **options: Any) -> Kind:
+    """The user's own copy of the files of a set in the catalogue."""
+
+    def read(folder: Path) -> Any:
+        with mock.patch.dict(os.environ, SPARSEVAE_DATA=str(folder)):
+            return load(name, **options)
+
+    return Kind(read, lambda: {f"{name}/{file}": data for file, data in make().items()})
+
+
 def array(name: str, make: Callable[[], bytes], **options: Any) -> Kind:
     return one(lambda path: read_array(path, **options), name, make)
 
@@ -162,6 +180,8 @@ KINDS: dict[str, Kind] = {
     ),
     "idx": one(read_idx, "x.idx", lambda: IDX),
     "idx of doubles, gzipped": one(read_idx, "x.gz", lambda: gzip.compress(DOUBLES, mtime=0)),
+    "mnist": own("mnist", digits),
+    "cal500": own("cal500", lambda: {"cal500.arff": ARFF, "cal500.xml": XML}, n_train=2),
     "dbpedia": Kind(
         lambda folder: (dbpedia.make(path=folder), dbpedia.vocabulary(folder)),
         lambda: (
@@ -274,10 +294,11 @@ def reading(kind: Kind, folder: Path) -> Callable[[int], str]:
     for name in files:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
 
-    def look(found: Any) -> None:
+    def look(found: Any) -> str:
         for part in found if isinstance(found, (tuple, list)) else [getattr(found, "X", found)]:
             if isinstance(part, np.ndarray) and part.dtype.kind in "biuf":
                 part.sum()
+        return "read"
 
     def work(seed: int) -> str:
         place = folder / str(os.getpid())
@@ -285,16 +306,7 @@ def reading(kind: Kind, folder: Path) -> Callable[[int], str]:
             (place / name).parent.mkdir(parents=True, exist_ok=True)
             (place / name).write_bytes(data)
 
-        def read() -> str:
-            try:
-                look(kind.read(place))
-            except (ValueError, FileNotFoundError) as error:
-                if str(place) not in str(error):
-                    raise AssertionError(f"no file in: {error}") from error
-                raise
-            return "read"
-
-        return outcome(read, ValueError, FileNotFoundError)
+        return outcome(lambda: look(kind.read(place)), ValueError, FileNotFoundError, place=place)
 
     return work
 
@@ -380,6 +392,11 @@ def bomb_of_idx(promise: int, size: int) -> bytes:
     return gzip.compress(b"\0\0\x08\1" + promise.to_bytes(4, "big") + bytes(size), mtime=0)
 
 
+def sizes_of_idx(dimensions: int) -> bytes:
+    """A header, gzipped, of so many dimensions, each as large as can be."""
+    return gzip.compress(b"\0\0\x08" + bytes([dimensions]) + b"\xff" * 4 * dimensions, mtime=0)
+
+
 def forged(shape: Any, descr: str = "<f8") -> bytes:
     """An .npy whose header says this, and 16 bytes of values."""
     header = repr({"descr": descr, "fortran_order": False, "shape": shape}).encode() + b"\n"
@@ -425,6 +442,8 @@ BOMBS: dict[str, tuple[str, Callable[[], bytes], str]] = {  # name, content, wha
     "idx that promises little": ("x-idx3-ubyte", lambda: bomb_of_idx(10, 10**7), "too long"),
     "idx that promises much": ("x-idx3-ubyte", lambda: bomb_of_idx(10**7, 10**7), "would become 10 MB in memory"),
     "idx that lies": ("x-idx3-ubyte", lambda: bomb_of_idx(2**32 - 1, 10), "would become 4.29 GB in memory"),
+    "idx beyond numbers": ("x-idx3-ubyte", lambda: sizes_of_idx(64), "would become over 1,000,000 EB in memory"),
+    "idx of 255 dimensions": ("x-idx3-ubyte", lambda: sizes_of_idx(255), "64 dimensions at most, got 255"),
     "npz of zeros": ("x.npz", lambda: saved(np.savez_compressed, np.zeros(10**7, np.int8)), "would become 10 MB"),
     "npz whose header lies": ("x.npz", lambda: archive({"a.npy": forged((10**12,))}), "needs 8,000,000,000,000 bytes"),
     "npz with a shape below zero": ("x.npz", lambda: archive({"a.npy": forged((-2, -1))}), "cannot be read as .npz"),
