@@ -166,14 +166,14 @@ class Training(BaseEstimator):
         return Training(**self.get_params(deep=False) | {"folder": None, "resume": False, "verbose": 1})
 
     def torch_device(self) -> torch.device:
+        if str(self.device).partition(":")[0] not in ("auto", "cpu", "cuda"):
+            raise ValueError(f"training.device must be auto, cpu, cuda or cuda:N, got {self.device!r}.")
         auto = "cuda" if torch.cuda.is_available() else "cpu"
         try:
             device = torch.device(auto if self.device == "auto" else self.device)
             torch.empty(0, device=device)
         except (RuntimeError, AssertionError) as error:
             raise ValueError(f"training.device={self.device!r} is not usable here: {error}") from None
-        if device.type not in ("cpu", "cuda"):
-            raise ValueError(f"training.device must be auto, cpu, cuda or cuda:N, got {self.device!r}.")
         return device
 
     def once_more(self, seed: int) -> Training:

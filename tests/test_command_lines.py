@@ -80,6 +80,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
         np.save(root / f"{name}.npy", array)
     np.savez(root / "two.npz", a=X, b=X)
     files = {"words.csv": b"a,b\nx,y\nz,w\n", "ragged.csv": b"a,b\n1,2\n3\n", "bytes.csv": bytes(range(256))}
+    files |= {"semicolons.csv": b"a;b\n1;2\n", "numbers.csv": b"1,2\n3,4\n"}
     files |= {"latin.txt": b"caf\xe9\n", "two.txt": b"a cow\na clerk\n", "table.xlsx": b"1", "table": b"1,2\n"}
     for name, content in (files | {f"no.{ending}": b"" for ending in ("csv", "npy", "npz", "parquet", "txt")}).items():
         (root / name).write_bytes(content)
@@ -148,7 +149,7 @@ BY_HAND = [
     (f"{FIT} --network resnet", "network must be one of auto", "got 'resnet'"),
     (f"{FIT} --optimizer sgd", "training.optimizer must be one of adam", "got 'sgd'"),
     (f"{FIT} --decay slow", "training.decay must be one of", "got 'slow'"),
-    (f"{FIT} --device tpu", "training.device='tpu' is not usable here"),
+    (f"{FIT} --device tpu", "training.device must be auto, cpu, cuda or cuda:N, got 'tpu'"),
     (f"{FIT} --device cuda:99", "training.device='cuda:99' is not usable here"),
     (f"{FIT} --device meta", "training.device must be auto, cpu, cuda or cuda:N, got 'meta'"),
     (f"{FIT} --split all", "expected train or test, got 'all'"),
@@ -160,6 +161,7 @@ BY_HAND = [
     (f"{FIT} --schedule kl_z", "unknown schedule ''"),
     (f"{FIT} --schedule kl_z=lineal:0:1", "did you mean 'linear'?"),
     (f"{FIT} --schedule kl_z=linear:0", "linear takes start:stop:begin:end, got 'linear:0'"),
+    (f"{FIT} --schedule kl_z=linear:0:1:2:3:4", "linear takes start:stop:begin:end, got 'linear:0:1:2:3:4'"),
     (f"{FIT} --schedule kl_z=linear:-1:1", "must be a number, 0 or above all along", "comes to -1.0"),
     (f"{FIT} --schedule kl_z=linear:nan:1", "training.schedules['kl_z'] must be"),
     (f"{FIT} --schedule kl=constant:1", "this model has"),
@@ -222,6 +224,7 @@ BY_HAND = [
     ("fit VSC -d flat.npy -o new", "flat.npy", "(64,)"),
     ("fit VSC -d deep.npy -o new", "deep.npy", "(2, 2, 2, 2)"),
     ("fit VSC -d complex.npy -o new", "complex.npy", "complex128"),
+    ("fit VSC -d semicolons.csv -o new", "expected commas between columns", "read_csv(..., sep=';')"),
     ("fit VSC -d nan.npy -o new", "NaN"),
     ("fit VSC -d inf.npy -o new", "infinity"),
     ("fit VSC -d huge.npy -o new", "1e+300"),
@@ -248,6 +251,7 @@ BY_HAND = [
     ("demo -o ", "expected a path, got ''"),
     ("encode vsc -d X.npy -o ", "expected a path, got ''"),
     ("encode vsc -d X.npy -o c.txt", "--out c.txt: expected a name that ends in .npz, .parquet or .csv"),
+    ("encode vsc -d numbers.csv -o numbers.csv", "--out numbers.csv is the file of --data, which would be lost"),
     ("encode vsc -d X.npy -o .npz", "--out .npz: expected a name that ends in"),
     ("encode vsc -d X.npy -o folder.npz", "expected a file to write, found a folder"),
     ("encode vsc -d X.npy -o X.npy/c.npz", "X.npy is no folder"),

@@ -11,7 +11,7 @@ import typer
 from sparsevae.messages import show
 
 from .options import Data, DataOptions, Folder, Json, Split, out_option, reader
-from .places import ending_of, write_whole
+from .places import check_other, ending_of, write_whole
 from .printing import print_json
 from .sources import load_model, rows
 
@@ -46,6 +46,7 @@ def encode(
     from scipy.sparse import issparse, save_npz
 
     ending = ending_of(out, ".npz", ".parquet", ".csv")
+    check_other(out, data)
     est = load_model(folder)
     X, part = rows(est, data, split, data_option)
     codes = est.transform(X, max_active=max_active)

@@ -32,6 +32,12 @@ def ending_of(path: Path, *known: str) -> str:
     return path.suffix.lower()
 
 
+def check_other(path: Path, data: str) -> None:
+    """Refuse to write over the data that were read."""
+    if path.exists() and os.path.exists(data) and os.path.samefile(path, data):
+        raise ValueError(f"--out {path} is the file of --data, which would be lost; choose another name.")
+
+
 def check_place(folder: Path) -> None:
     """Refuse a folder that can be neither made nor written to."""
     real = Path(os.path.realpath(folder))

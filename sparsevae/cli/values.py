@@ -99,8 +99,10 @@ def _course(text: str) -> Any:
         raise ValueError(unknown("schedule", word, known))
     hints = typing.get_type_hints(known[word])
     try:
+        if len(words) > len(hints):
+            raise TypeError
         return known[word](*(parse(w, kind) for w, kind in zip(words, hints.values(), strict=False)))
-    except TypeError:  # an argument is missing
+    except TypeError:  # an argument is missing, or one too many
         raise ValueError(f"{word} takes {':'.join(hints)}, got {text!r}") from None
 
 

@@ -14,7 +14,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ..advice import advise
-from ..opening import DataFileError, check_size, opened, parsing, read_csv, read_parquet, size_of
+from ..opening import (
+    DataFileError,
+    check_size,
+    holds_texts,
+    opened,
+    parsing,
+    plain_type,
+    read_csv,
+    read_parquet,
+    size_of,
+)
 from ..text import columns_named, encode, is_number, some
 from .dataset import Rows
 from .suggest import unknown
@@ -187,7 +197,6 @@ def _numeric(path: Path, table: Any) -> tuple[np.ndarray, tuple[str, ...]]:
     names, kinds = table.column_names, table.schema.types  # once: Arrow makes all of them anew whenever it is asked
     if not table.num_rows:
         raise ValueError(f"{path}: there are no rows, only the names of columns: {', '.join(names)}")
-    is_text = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view, pa.types.is_dictionary)
     columns: dict[int, np.ndarray] = {}
     texts, strange, empty, labels = [], [], [], False
     for index, (name, kind, column) in enumerate(zip(names, kinds, table.columns, strict=True)):
@@ -201,10 +210,15 @@ def _numeric(path: Path, table: Any) -> tuple[np.ndarray, tuple[str, ...]]:
             columns[index] = column.to_numpy()  # a missing integer makes its column floating point, with NaN
         elif pa.types.is_null(kind):
             empty.append(name)
-        elif any(holds(kind) for holds in is_text):
+        elif holds_texts(kind):
             texts.append(name)
         else:
-            strange.append(f"{name} ({kind})")
+            strange.append(f"{name} ({plain_type(kind)})")
+    if len(names) == 1 and texts and (mark := next((m for m in ";\t|" if m in names[0] and m in str(table[0][0])), "")):
+        raise ValueError(
+            f"{path}: expected commas between columns, found one column {names[0]!r}; if it is written with {mark!r}, "
+            f"read it with pandas.read_csv(..., sep={mark!r}) and pass the table, or save it with to_csv"
+        )
     if texts or strange or not columns:
         expected = f"{path}: {'expected columns of numbers' if columns else 'no numeric column'}; "
         if texts:
