@@ -21,13 +21,14 @@ from sparsevae.memory import amount, free_memory
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["DataFileError", "check_size", "opened", "parsing", "read_all", "read_csv", "read_parquet"]
-__all__ += ["read_text", "size_of"]
+__all__ = ["DataFileError", "as_list", "check_size", "holds_texts", "opened", "parsing", "plain_type", "read_all"]
+__all__ += ["read_csv", "read_parquet", "read_text", "size_of"]
 
 UNPACKED = 2**28  # bytes that packed data may become, whatever their size in the file
 RATIO = 200  # or so many times the size of the file
 COLUMNS = 100_000  # of a .csv or .parquet: Arrow takes about 10 kB and 50 microseconds for each
 LINE = 2**23  # bytes of its first line
+_WIDTHS = {"BOOLEAN": 1, "INT32": 4, "FLOAT": 4, "INT64": 8, "DOUBLE": 8, "INT96": 8}  # bytes, in Arrow
 _FIRST, _CHUNK = 2**12, 2**22  # bytes that are read at a time
 _ARRAYS = "; save so wide a table with numpy.save"
 
@@ -196,7 +197,7 @@ def _first_line(path: str | os.PathLike[str], file: io.BufferedReader) -> list[s
 
 
 def read_parquet(path: str | os.PathLike[str]) -> pa.Table:
-    """An Arrow table."""
+    """An Arrow table; of texts and bytes each value that a row group repeats is held once, as in the file."""
     from pyarrow import parquet
 
     with opened(path) as file:
@@ -204,9 +205,46 @@ def read_parquet(path: str | os.PathLike[str]) -> pa.Table:
             # ParquetFile, not read_table: the latter would take folder names such as "year=1" for columns
             source = parquet.ParquetFile(file)
             about = source.metadata
-            size = sum(about.row_group(k).total_byte_size for k in range(about.num_row_groups))
         if about.num_columns > COLUMNS:
             raise DataFileError(f"{path}: {about.num_columns:,} columns; a .parquet may have {COLUMNS:,}{_ARRAYS}")
-        check_size(path, max(size, about.num_rows * about.num_columns))
         with parsing(path, "not a .parquet file that can be read"):
-            return source.read()
+            leaves = [about.schema.column(k) for k in range(about.num_columns)]
+            words = [c.physical_type == "BYTE_ARRAY" and c.logical_type.type != "DECIMAL" for c in leaves]
+            size = sum(about.row_group(k).total_byte_size for k in range(about.num_row_groups))
+            width = sum(_WIDTHS.get(leaf.physical_type) or max(4, leaf.length) for leaf in leaves)
+        # Arrow's columns and ours; how long lists are only a look at each part of a column tells, and Arrow ends the
+        # process where a damaged file has none
+        check_size(path, max(size, about.num_rows * (width + 8 * about.num_columns)))
+        with parsing(path, "not a .parquet file that can be read"):
+            repeated = [leaf.path for leaf, word in zip(leaves, words, strict=True) if word]
+            return parquet.ParquetFile(file, metadata=about, read_dictionary=repeated).read()
+
+
+def plain_type(kind: pa.DataType) -> pa.DataType:
+    """What a column of Arrow's holds, whether or not each value is held once."""
+    import pyarrow as pa
+
+    return kind.value_type if pa.types.is_dictionary(kind) else kind
+
+
+def holds_texts(kind: pa.DataType) -> bool:
+    """Whether a column of Arrow's holds texts."""
+    import pyarrow as pa
+
+    found = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
+    return any(is_such(plain_type(kind)) for is_such in found)
+
+
+def as_list(column: pa.ChunkedArray) -> list[Any]:
+    """The values of a column of Arrow's; equal ones of a row group that held them once are one object."""
+    import pyarrow as pa
+
+    found: list[Any] = []
+    for chunk in column.chunks:
+        if isinstance(chunk, pa.DictionaryArray):
+            chunk.validate(full=True)  # its places lie within its values
+            known = [*chunk.dictionary.to_pylist(), None]
+            found += [known[k] for k in chunk.indices.fill_null(len(known) - 1).to_pylist()]
+        else:
+            found += chunk.to_pylist()
+    return found

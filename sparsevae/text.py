@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from sparsevae.numeric import a_type, check_number
-from sparsevae.opening import DataFileError, parsing, read_csv, read_parquet, read_text
+from sparsevae.opening import DataFileError, as_list, holds_texts, parsing, read_csv, read_parquet, read_text
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
@@ -243,14 +243,9 @@ def _table_column(path: Path, column: str | None) -> list[Any]:
         table, _ = read_csv(path, lambda first: True, newlines_in_values=True, column_types=kinds)
     types = table.schema.types
 
-    def is_text(place: int) -> bool:
-        kind = types[place]
-        return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_dictionary(kind))
-
-    chosen = table.column(_text_column(table.column_names, column, is_text, str(path)))
+    chosen = table.column(_text_column(table.column_names, column, lambda k: holds_texts(types[k]), str(path)))
     with parsing(path, "not a table whose texts are UTF-8"):
-        values: list[Any] = chosen.to_pylist()
-    return values
+        return as_list(chosen)
 
 
 # ----------------------------------------------------------------------------------------------------- splitting

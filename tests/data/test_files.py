@@ -14,6 +14,7 @@ from scipy import sparse
 import sparsevae as sv
 from sparsevae import cli, opening
 from sparsevae.data import files, load, read_array
+from sparsevae.text import read_texts
 
 X = np.arange(12, dtype=np.float32).reshape(4, 3) / 7
 
@@ -269,6 +270,31 @@ def test_more_columns_than_arrow_reads_in_a_minute_are_refused_at_once(tmp_path,
     frame.to_csv(path, index=False) if ending == "csv" else frame.to_parquet(path)
     with pytest.raises(ValueError, match=rf"x\.{ending}: 4 columns; a \.{ending} may have 3; .*numpy\.save"):
         read_array(path)
+
+
+@pytest.mark.parametrize("values", [["a" * 10_000, None], [b"a" * 10_000, None], [["a" * 10_000] * 2, []]])
+def test_what_a_parquet_holds_once_is_held_once(tmp_path, values):
+    """A file of a kilobyte, of values that would take gigabytes."""
+    path = tmp_path / "x.parquet"
+    parquet.write_table(pa.table({"a": values * 50_000}), path)
+    assert path.stat().st_size < 10_000
+    assert opening.read_parquet(path).nbytes < 10**6
+    found = opening.as_list(opening.read_parquet(path).slice(0, 4)["a"])
+    assert found == values * 2
+    if not isinstance(values[0], list):
+        assert found[0] is found[2]
+
+
+@pytest.mark.parametrize("column", [np.zeros(10**6), np.zeros(10**6, bool), ["a"] * 10**6])
+def test_a_parquet_is_measured_by_what_its_values_take(tmp_path, column, monkeypatch):
+    """Repeated values take next to nothing in the file."""
+    path = tmp_path / "x.parquet"
+    parquet.write_table(pa.table({"a": column}), path)
+    assert path.stat().st_size < 50_000
+    monkeypatch.setattr(opening, "free_memory", lambda: 5 * 10**6)
+    for read in (read_array, read_texts):
+        with pytest.raises(ValueError, match=r"x\.parquet: would take [\d.]+ MB of memory, and 5 MB are free"):
+            read(path)
 
 
 @pytest.mark.parametrize("name", ["x" * 10_000 + ".csv", "x/" * 5000 + "x.npy", "x" * 300 + ".txt", "a\0b.parquet"])
