@@ -81,6 +81,8 @@ def make(
     streams = np.random.SeedSequence(seed).spawn(2)
 
     def split(stream: np.random.SeedSequence, n: int, images: Any, labels: Any) -> tuple[Any, dict[str, Any]]:
+        if not np.array_equal(found := np.unique(labels), np.arange(10)):
+            raise ValueError(f"{known.name}: expected images of all digits from 0 to 9, got those of {found.tolist()}")
         seen, which = _draw(stream, n, columns, blank, labels)
         pictures = np.where((seen >= 0)[..., None], images[which], np.uint8(0))  # (n, columns, height * width)
         canvas = pictures.reshape(n, columns, height, width).transpose(0, 2, 1, 3)  # row by row across the columns

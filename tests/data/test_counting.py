@@ -7,7 +7,7 @@ import numpy as np
 import pooch
 import pytest
 
-from sparsevae.data import info, load
+from sparsevae.data import Dataset, counting, info, load
 
 REAL = Path(os.environ.get("SPARSEVAE_DATA", "nowhere")) / "mnist"
 
@@ -124,6 +124,16 @@ def test_without_mnist_the_error_offers_the_embedded_digits(tmp_path, monkeypatc
 
 
 @pytest.mark.skipif(not REAL.is_dir(), reason="needs $SPARSEVAE_DATA/mnist")
+@pytest.mark.parametrize("labels", [range(9), range(1, 10), range(11), []])
+def test_images_that_are_not_of_all_digits_are_refused(labels, monkeypatch):
+    """Other digits would stand for those that are not there."""
+    X, y = np.zeros((len(labels), 64), np.uint8), np.array(labels, np.uint8)
+    few = Dataset("few", X=X, y=y, X_test=X, y_test=y, image_shape=(8, 8))
+    monkeypatch.setitem(counting.SOURCES, "mnist", lambda: few)
+    with pytest.raises(ValueError, match=r"few: expected images of all digits from 0 to 9, got those of \["):
+        load("digit-canvas", n=3, n_test=1)
+
+
 def test_canvases_of_mnist_have_the_paper_s_sizes():
     data, about = load("digit-canvas"), info("digit-canvas")
     assert (about.rows, about.rows_test, about.features) == (len(data.X), len(data.X_test), data.X.shape[1])
