@@ -264,6 +264,7 @@ def test_items_are_typical_and_cover_the_labels(view: plots.View) -> None:
     assert (np.array(halves.items(7)) // 30).tolist() == [0, 0, 0, 1, 1, 1]
 
 
+@pytest.mark.slow
 def test_an_empty_code_has_a_headline_of_its_own(digits: Any, tmp_path: Path) -> None:
     with pytest.warns(sv.SparsityWarning, match="every code is zero"):
         est = sv.VSC(4, hidden=(8,), alpha=1e-4, training=QUICK).fit(digits.X[:64])
