@@ -38,7 +38,7 @@ from sparsevae.memory import free_memory
 from sparsevae.opening import UNPACKED
 from sparsevae.text import read_texts
 from tests import test_mutations as folders
-from tests.test_mutations import NUMBERS, alarm, judge, outcome, outcomes
+from tests.test_mutations import NUMBERS, bounded, judge, outcome, outcomes
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="needs fork, and memory as Linux counts it"),
@@ -366,10 +366,8 @@ READERS: dict[str, Callable[[Path], Any]] = {
 
 def refused(read: Callable[[Path], Any], path: Path) -> str:
     """The error of a reader that takes neither time nor memory to refuse a file by its name."""
-    before = folders._peak()
-    with alarm(2), pytest.raises((ValueError, FileNotFoundError)) as caught:
+    with bounded(2, UNPACKED), pytest.raises((ValueError, FileNotFoundError)) as caught:
         read(path)
-    assert folders._peak() - before < UNPACKED
     assert len(str(caught.value)) < 2000
     assert path.name in str(caught.value) or isinstance(caught.value, FileNotFoundError)
     return str(caught.value)
