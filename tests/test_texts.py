@@ -864,7 +864,7 @@ def test_random_bytes_are_texts_or_refused_by_their_place(n: int, fitted: dict[s
         ("the cow eats grass", r"expected a list of texts, got one str \('the cow"),
         (b"the cow", "expected a list of texts, got one bytes"),
         ("nowhere/X.txt", "no such file"),
-        (np.array([["a", "b"], ["c", "d"]]), "not compatible with arrays of bytes/strings"),
+        (np.array([["a", "b"], ["c", "d"]]), "X must hold numbers; there are texts in columns 0, 1: encode them"),
     ],
 )
 def test_what_is_no_list_of_texts_is_refused_in_words(given: Any, message: str) -> None:
