@@ -172,7 +172,7 @@ def test_sparse_codes_give_what_dense_ones_give(sparse):
         (lambda: hoyer([1.0, np.nan]), "v must hold finite numbers; 1 are NaN"),
         (lambda: hoyer(3.0), "at least one entry"),
         (lambda: hoyer(np.zeros((2, 0))), "at least one entry"),
-        (lambda: hoyer(["a", "b"]), "array of real numbers"),
+        (lambda: hoyer(["a", "b"]), "must hold numbers; got values of type <U1"),
         (lambda: average_hoyer([1.0, 2.0]), r"two dimensions.*got shape \(2,\)"),
         (lambda: aggregate_hoyer(np.zeros((0, 3))), r"got shape \(0, 3\)"),
         (lambda: class_hoyer(np.eye(3), [0, 1]), r"each of the 3 rows; got shape \(2,\)"),
