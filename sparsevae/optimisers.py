@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import partial
 
 import torch
 from torch import Tensor, nn
-
-from sparsevae.lanes import LANES, together
 
 __all__ = ["OPTIMISERS", "Adam", "Gradients", "Momentum", "Optimiser"]
 
 _SLICE = 16_384  # values that one block of GPU threads updates
 _WHOLE = 2**22  # weights of so many values are 64 blocks or more without being cut
-_PIECES = 30  # of weights that the kernel takes at once
 
 
 Gradients = Sequence[Tensor | None]
@@ -59,7 +55,7 @@ class Adam(Optimiser):
 
     On a GPU the kernel gets slices of the weights. It starts one block of threads for each 65,536 values it is handed
     in one piece, so a model of a million weights would occupy 20 of some 130 processors. It takes some 30 pieces at
-    once, so large weights stay whole; in a captured graph the calls run side by side.
+    once, so large weights stay whole.
     """
 
     def __init__(self, parameters: Sequence[nn.Parameter], rate: Tensor) -> None:
@@ -67,25 +63,15 @@ class Adam(Optimiser):
         self.first = [torch.zeros_like(p) for p in self.parameters]
         self.second = [torch.zeros_like(m) for m in self.first]
         self.count = torch.zeros((), device=rate.device)
-        self.side: list[torch.cuda.Stream] = []
 
     @torch.no_grad()
     def step(self, gradients: Gradients) -> None:
         fours = zip(self.parameters, gradients, self.first, self.second, strict=True)
-        moving = [(p, g, m, v) for p, g, m, v in fours if g is not None]
+        moving: list[tuple[Tensor, ...]] = [(p, g, m, v) for p, g, m, v in fours if g is not None]
+        if self.rate.is_cuda:
+            moving = [piece for four in moving for piece in _slices(four)]
+        weights, gradients, first, second = zip(*moving, strict=True)
         self.count.add_(1)
-        if not self.rate.is_cuda:
-            return self._update(moving)
-        pieces = [piece for four in moving for piece in _slices(four)]
-        if not torch.cuda.is_current_stream_capturing():
-            return self._update(pieces)
-        self.side = self.side or [torch.cuda.Stream(self.rate.device) for _ in range(LANES - 1)]
-        calls = (partial(self._update, pieces[i : i + _PIECES]) for i in range(0, len(pieces), _PIECES))
-        together(calls, self.side, self.rate.device)
-
-    def _update(self, pieces: Sequence[tuple[Tensor, ...]]) -> None:
-        """One call, of a kernel for every `_PIECES` of them."""
-        weights, gradients, first, second = zip(*pieces, strict=True)
         torch._fused_adam_(
             weights,
             gradients,

@@ -48,7 +48,7 @@ __all__ = [
 
 ACTIVE_VARIANCE = 0.01  # a unit is active when the mean of q(z|x) varies by more than this over the rows
 FEW, RUIN = 128, 10.0  # a model is ruined when it tells these many rows so many times worse than before training
-LONG = 3_000  # steps, from which on a run is traced: that takes .1 to .3 seconds, and the first time 1 more
+LONG = 3_000  # steps, from which on a run on a CPU is traced: that takes .1 to .3 seconds, and the first time 1 more
 BLOCK = 512  # rows per pass outside the training step, always: matrix products round differently for other shapes
 
 
@@ -295,10 +295,9 @@ class Run:
 
     def _repeat(self, feed: Feed, graph: Graph) -> tuple[Tensor, Gradients]:
         terms, gradients = graph(feed.read())
-        if self.rows.device.type == "cpu":
-            # The last ones are let go now, not before: memory that all cores have just read is slow to write to, and
-            # taken anew at once it cost 3 to 5 % of a step of VSC 784-400-200-400-784.
-            self._last = gradients
+        # The last ones are let go now, not before: memory that all cores have just read is slow to write to, and
+        # taken anew at once it cost 3 to 5 % of a step of VSC 784-400-200-400-784.
+        self._last = gradients
         return terms, gradients
 
     def _take(self, feed: Feed) -> None:
@@ -366,11 +365,10 @@ class Run:
         cuda, wanted = self.rows.device.type == "cuda", self.training.compile
         worth = wanted is None and self.total - self.step >= 20_000 and cuda
         compiled = (wanted or worth) and self._attempt("compiling", self._compile, say)
-        traced = not compiled and wanted is not False and self.total >= LONG and self._traceable()
-        if traced and not cuda:
-            self._attempt("tracing", self._trace, say)
-        elif cuda and not (traced and self._attempt("tracing and capturing", self._capture_lanes, say)):
+        if cuda:
             self._attempt("capturing a CUDA graph of", self._capture, say)
+        elif not compiled and wanted is not False and self.total >= LONG and self._traceable():
+            self._attempt("tracing", self._trace, say)
 
     def _attempt(self, what: str, action: Callable[[], None], say: Callable[[str], None]) -> bool:
         """Whether it went well."""
@@ -391,18 +389,11 @@ class Run:
         return repeatable(self._parts, self.objective.terms)
 
     def _trace(self, *, compiled: bool = False) -> None:
-        def loss(x: Tensor) -> tuple[Tensor, Tensor]:
-            with self._precision():
-                return self._loss(x)
-
-        fixed = self._fixed()
-        graphs = [Graph(loss, self._parts, self.parameters, self.tape, feed.read(), fixed) for feed in self.feeds]
+        fixed, parts = self._fixed(), self._parts
+        graphs = [Graph(self._loss, parts, self.parameters, self.tape, feed.read(), fixed) for feed in self.feeds]
         ready = list(zip(self.feeds, graphs, strict=True))
-        for feed, graph in ready:
-            if compiled:
-                graph.compile(feed.read())
-            elif self.rows.device.type == "cuda":
-                graph.spread()
+        for feed, graph in ready if compiled else ():
+            graph.compile(feed.read())
         for feed, graph in ready:
             feed.differentiate = partial(self._repeat, feed, graph)
 
@@ -430,10 +421,6 @@ class Run:
             for feed in self.feeds:
                 self.tape.refill(0)
                 self._take(feed)
-
-    def _capture_lanes(self) -> None:
-        self._trace()
-        self._capture()
 
     def _capture(self) -> None:
         stream = torch.cuda.Stream()

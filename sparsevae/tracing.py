@@ -3,8 +3,7 @@
 Modules, distributions and autograd's own book-keeping take a good part of a small model's step on a CPU, and do the
 same at every one. So a step is taken once with tensors that have shapes and no data, and every operation of its forward
 and backward pass is noted: what a CUDA graph is to kernels, this is to operations. Repeated, they give the same bits.
-A compiler that gets both passes in one piece fuses what it could not fuse in two. And a list knows what waits for what:
-on a GPU the rest runs side by side.
+A compiler that gets both passes in one piece fuses what it could not fuse in two.
 """
 
 from __future__ import annotations
@@ -20,7 +19,6 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from sparsevae.draw import Tape
-from sparsevae.lanes import ROOM, InLanes, room
 from sparsevae.shortened import fix, shorten
 from sparsevae.unrolled import unrolled
 
@@ -160,12 +158,6 @@ class Graph:
             terms, *gradients = self._call(x)
         assert terms is not None
         return terms, gradients
-
-    def spread(self) -> None:
-        """From now on run what does not wait for one another side by side, on a GPU that has room for all results."""
-        if room(self.module.graph) <= ROOM:
-            side = InLanes(self.module, self.static[0].device)
-            self._call = lambda x: side(*self.static, x)
 
     def compile(self, x: Tensor) -> None:
         """From now on run compiled code, whose sums may be rounded otherwise; x is any batch."""

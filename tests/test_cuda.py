@@ -8,7 +8,6 @@ import test_feeds as feeds
 import torch
 
 import sparsevae as sv
-from sparsevae import step
 from sparsevae.gradients import ESTIMATORS
 from sparsevae.models import REGISTRY
 from sparsevae.rows import Ragged
@@ -38,11 +37,10 @@ def assert_same(found: dict[str, torch.Tensor], wanted: dict[str, torch.Tensor])
 
 
 def take(patch: pytest.MonkeyPatch, way: str) -> None:
-    """Have steps taken eagerly, or by what was captured, whatever stands in the way of that; in lanes if so asked."""
+    """Have steps taken eagerly, or by what was captured, whatever stands in the way of that."""
     if way == "eager":
         patch.setattr(Run, "accelerate", lambda self, say: None)
     else:
-        patch.setattr(step, "LONG", 1 if way == "lanes" else 10**9)
         patch.setattr(Run, "_attempt", lambda self, what, action, say: (s := self.state(), action(), self.load(s)))
 
 
@@ -56,16 +54,15 @@ def trained(
     """A short run, taken eagerly or as a captured graph (with the step compiled first)."""
     with monkeypatch.context() as patch:
         take(patch, way)
-        run = {"steps": 120, "batch_size": 100, "verbose": 0, "device": "cuda"}
-        training = sv.Training(**run | {"compile": {"lanes": None}.get(way, way == "compiled")} | settings)
+        run = {"steps": 120, "batch_size": 100, "verbose": 0, "device": "cuda", "compile": way == "compiled"}
+        training = sv.Training(**run | settings)
         side = 28 if own else 14  # the published stacks take 28 x 28 pixels
         return model(40, hidden=(128,), training=training, **(own or {})).fit(images(d=side**2))
 
 
-@pytest.mark.parametrize("way", ["captured", "lanes"])
 @pytest.mark.parametrize("settings", [{}, {"n_samples": 3, "clip_norm": 1.0, "binarise": True, "kl_warmup": 50}])
-def test_a_captured_step_equals_an_eager_one_fed_the_same_noise(monkeypatch, settings, way):
-    eager, captured = (weights(trained(monkeypatch, how, **settings)) for how in ("eager", way))
+def test_a_captured_step_equals_an_eager_one_fed_the_same_noise(monkeypatch, settings):
+    eager, captured = (weights(trained(monkeypatch, how, **settings)) for how in ("eager", "captured"))
     assert_same(captured, eager)
 
 
@@ -75,24 +72,21 @@ def test_a_compiled_and_captured_step_stays_close_to_an_eager_one(monkeypatch):
         np.testing.assert_allclose(compiled.history_.column(term), eager.history_.column(term), rtol=2e-3)
 
 
-@pytest.mark.parametrize("way", ["captured", "lanes"])
-def test_captured_runs_repeat_bit_for_bit(monkeypatch, way):
-    one, two = (weights(trained(monkeypatch, way)) for _ in range(2))
+def test_captured_runs_repeat_bit_for_bit(monkeypatch):
+    one, two = (weights(trained(monkeypatch, "captured")) for _ in range(2))
     assert all(torch.equal(one[k], two[k]) for k in one)
 
 
 @pytest.mark.parametrize("model", REGISTRY.values(), ids=REGISTRY)
-@pytest.mark.parametrize("way", ["captured", "lanes"])
-def test_every_model_is_captured_and_equals_its_eager_run(monkeypatch, model, way):
-    eager, captured = (weights(trained(monkeypatch, how, model)) for how in ("eager", way))
+def test_every_model_is_captured_and_equals_its_eager_run(monkeypatch, model):
+    eager, captured = (weights(trained(monkeypatch, how, model)) for how in ("eager", "captured"))
     assert_same(captured, eager)
 
 
-@pytest.mark.parametrize("way", ["captured", "lanes"])
-def test_layers_that_write_to_their_buffers_are_waited_for(monkeypatch, way):
+def test_layers_that_write_to_their_buffers_are_captured(monkeypatch):
     """torch does not say that a batch norm changes its running statistics."""
     found = []
-    for how in ("eager", way, way):
+    for how in ("eager", "captured", "captured"):
         torch.manual_seed(0)
         norm = torch.nn.InstanceNorm1d(8, track_running_stats=True)
         own = torch.nn.Sequential(
@@ -105,20 +99,18 @@ def test_layers_that_write_to_their_buffers_are_waited_for(monkeypatch, way):
     assert_same(one, two)
 
 
-@pytest.mark.parametrize("way", ["captured", "lanes"])
 @pytest.mark.parametrize("gradient", ESTIMATORS)
-def test_every_gradient_through_discrete_draws_is_captured_and_equals_its_eager_run(monkeypatch, gradient, way):
+def test_every_gradient_through_discrete_draws_is_captured_and_equals_its_eager_run(monkeypatch, gradient):
     """The hooks of the normalised ones and the slopes that grow are part of the graph."""
     own = {"gradient": gradient}
-    eager, captured = (weights(trained(monkeypatch, how, sv.DiscreteVAE, own)) for how in ("eager", way))
+    eager, captured = (weights(trained(monkeypatch, how, sv.DiscreteVAE, own)) for how in ("eager", "captured"))
     assert_same(captured, eager)
 
 
-@pytest.mark.parametrize("way", ["captured", "lanes"])
 @pytest.mark.parametrize("network", ["conv", "asperti"])
-def test_convolutions_are_captured_repeat_and_score_alike_in_any_order(monkeypatch, network, way):
+def test_convolutions_are_captured_repeat_and_score_alike_in_any_order(monkeypatch, network):
     own, X = {"network": network}, images(600, 784)
-    eager, one, two = (trained(monkeypatch, how, own=own) for how in ("eager", way, way))
+    eager, one, two = (trained(monkeypatch, how, own=own) for how in ("eager", "captured", "captured"))
     assert_same(weights(one), weights(eager))
     assert_same(weights(one), weights(two))
     order = np.random.default_rng(1).permutation(len(X))
