@@ -1,43 +1,22 @@
-"""A list of tensor operations without those that it can do without; every bit of its results stays.
+"""A list of tensor operations without aliases and without what was computed before; every bit of its results stays.
 
-Autograd leaves aliases and transposes of transposes, two parts of a model compute the same thing, and values that stay
-what they are turn out to be nothing: a standard prior has mean 0 and scale 1, images have no shift.
+Autograd leaves aliases and transposes of transposes, and two parts of a model may compute the same thing.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
-from typing import Any
-
 import torch
-from torch import Tensor
-from torch.fx import Graph, GraphModule, Node
+from torch.fx import Graph, Node
 
-from sparsevae.unrolled import constant, looks, written_by
+from sparsevae.unrolled import looks, written_by
 
-__all__ = ["fix", "shorten"]
+__all__ = ["shorten"]
 
 aten = torch.ops.aten
 
 
-def fix(module: GraphModule, values: Mapping[int, Tensor]) -> None:
-    """Make constants of some inputs, given by their places; one that the graph writes to is left as it is."""
-    graph = module.graph
-    holders, written = graph.find_nodes(op="placeholder"), _written(graph)
-    first = next(node for node in graph.nodes if node.op != "placeholder")
-    for place, value in values.items():
-        holder = holders[place]
-        if holder.users and holder not in written:
-            module.register_buffer(name := f"fixed_{place}", value, persistent=False)
-            with graph.inserting_before(first):
-                stays = graph.get_attr(name)
-            stays.meta = dict(holder.meta)
-            holder.replace_all_uses_with(stays)
-
-
 def shorten(graph: Graph) -> None:
-    """Leave out what changes nothing, and what was computed before.
+    """Leave out aliases, and what was computed before.
 
     A result that somebody writes to, or that the caller gets, is made anew all the same: its memory is its own.
     """
@@ -48,7 +27,7 @@ def shorten(graph: Graph) -> None:
         other = _alias(node)
         still = not any(_base(n) in written for n in (node, *node.all_input_nodes))
         if other is None and still and _base(node) not in given:
-            other = _unchanged(node) or _before(node, seen)
+            other = _before(node, seen)
         if other is not None:
             node.replace_all_uses_with(other)
     graph.eliminate_dead_code(lambda node: node.is_impure() or bool(written_by(node)))
@@ -79,40 +58,6 @@ def _alias(node: Node) -> Node | None:
     if node.target == aten.t.default and (before := node.all_input_nodes[0]).target == aten.t.default:
         return before.all_input_nodes[0]
     return None
-
-
-def _is_all(value: Any, number: float) -> bool:
-    """Whether it is that number (and 0 without a sign), everywhere."""
-    if isinstance(value, Node):
-        if value.op != "get_attr":
-            return False
-        value = constant(value)
-    if isinstance(value, Tensor):
-        return bool((value == number).all()) and not bool(value.signbit().any())
-    return isinstance(value, (int, float)) and value == number and math.copysign(1.0, value) > 0
-
-
-_NEUTRAL = {
-    aten.mul.Tensor: 1,
-    aten.mul.Scalar: 1,
-    aten.div.Tensor: 1,
-    aten.div.Scalar: 1,
-    aten.sub.Tensor: 0,
-    aten.sub.Scalar: 0,
-}
-
-
-def _unchanged(node: Node) -> Node | None:
-    """The first argument, where the second does nothing to it.
-
-    The result must lie in memory as it does: kernels round the ends of a row otherwise than its middle.
-    """
-    first, *rest = node.args
-    if node.target not in _NEUTRAL or len(rest) != 1 or node.kwargs or not isinstance(first, Node):
-        return None
-    a, b = first.meta["val"], node.meta["val"]
-    alike = (a.shape, a.stride(), a.dtype) == (b.shape, b.stride(), b.dtype)
-    return first if alike and _is_all(rest[0], _NEUTRAL[node.target]) else None
 
 
 def _before(node: Node, seen: dict[str, Node]) -> Node | None:

@@ -389,22 +389,12 @@ class Run:
         return repeatable(self._parts, self.objective.terms)
 
     def _trace(self, *, compiled: bool = False) -> None:
-        fixed, parts = self._fixed(), self._parts
-        graphs = [Graph(self._loss, parts, self.parameters, self.tape, feed.read(), fixed) for feed in self.feeds]
+        graphs = [Graph(self._loss, self._parts, self.parameters, self.tape, feed.read()) for feed in self.feeds]
         ready = list(zip(self.feeds, graphs, strict=True))
         for feed, graph in ready if compiled else ():
             graph.compile(feed.read())
         for feed, graph in ready:
             feed.differentiate = partial(self._repeat, feed, graph)
-
-    def _fixed(self) -> list[Tensor]:
-        """Buffers that stay what they are: neither knobs nor part of what a checkpoint holds.
-
-        What a step changes must be one of the two, or a run could not be resumed.
-        """
-        kept = {id(t) for t in self.model.state_dict(keep_vars=True).values()}
-        kept |= {id(t) for buffers in self.knobs.values() for t in buffers}
-        return [t for part in self._parts for t in part.buffers() if id(t) not in kept]
 
     def _compile(self) -> None:
         """Both passes in one piece where they can be traced, else the forward pass with a backward pass beside it."""

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from sparsevae.draw import Tape
-from sparsevae.shortened import fix, shorten
+from sparsevae.shortened import shorten
 from sparsevae.unrolled import unrolled
 
 __all__ = ["OPTIONS", "Graph", "repeatable"]
@@ -110,7 +110,6 @@ class Graph:
     noise : the tape that it takes its noise from, recorded
     x : Tensor
         A batch; later ones have its shape and type.
-    fixed : those tensors of the parts that nobody ever writes to
     """
 
     def __init__(
@@ -120,7 +119,6 @@ class Graph:
         weights: list[nn.Parameter],
         noise: Tape,
         x: Tensor,
-        fixed: Iterable[Tensor] = (),
     ) -> None:
         whole = _Whole(function, parts)
         slots = _slots(whole)
@@ -148,7 +146,6 @@ class Graph:
             from torch.fx.experimental.proxy_tensor import make_fx
 
             self.module = make_fx(step, tracing_mode="fake")(*self.static, x)
-        fix(self.module, {place[id(t)]: t for t in fixed})
         shorten(self.module.graph)
         self.module.recompile()
         self._call = unrolled(self.module.graph, self.static)
