@@ -76,7 +76,7 @@ def run(seed: int, args: argparse.Namespace, data: Any, model: MLPClassifier) ->
     sets = {
         "reconstructions": est.inverse_transform(codes),
         "ancestral": est.sample(args.samples, seed=seed),
-        "second_stage": est.sample(args.samples, seed=seed, second_stage=True),
+        "second_stage": est.sample(args.samples, seed=seed, second_stage=stage),
     }
     for name, rows in sets.items():
         picture(rows[:100], args.out / f"second_stage_{name}_{seed}.png")

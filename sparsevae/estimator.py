@@ -29,11 +29,11 @@ from sparsevae.gradients import points
 from sparsevae.history import History
 from sparsevae.inputs import Array, Arrays, read_codes
 from sparsevae.learner import Learner
-from sparsevae.loading import below, fill, revive
+from sparsevae.loading import below, fill
 from sparsevae.memory import check_room
 from sparsevae.model import Site
 from sparsevae.objectives import kl, nll
-from sparsevae.parameters import check_caps, check_flag, check_number, check_seed, encode, parameters
+from sparsevae.parameters import check_caps, check_number, check_seed, encode, parameters
 from sparsevae.pareto import HEAVY, TOO_HEAVY, heavy_tails
 from sparsevae.rows import place, to_csr
 from sparsevae.settings import Training
@@ -375,23 +375,20 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Learner):
         check_room(n * (self._n_features_out + self.input_.width), {"n": n}, "samples and their codes", self._device())
 
     @_inference
-    def sample(self, n: int = 1, *, seed: int = 0, noise: bool = False, second_stage: bool = False) -> Any:
+    def sample(self, n: int = 1, *, seed: int = 0, noise: bool = False, second_stage: SparseCoder | None = None) -> Any:
         """Ancestral samples: z from the prior, then the mean of p(x|z), or a draw from it with `noise`. (n, D)
 
         Of texts a list of str: the likeliest word every time, or words drawn with `noise`.
-        With `second_stage` z comes from the model of the codes that `sparsevae.second_stage` fitted instead.
+        With `second_stage`, a model of the codes as `sparsevae.second_stage(est, X)` returns it, z is a draw from that.
         """
         check_number("n", n, "an integer, 0 or above", lambda n: n >= 0, whole=True)
-        check_flag("second_stage", second_stage)
         self._check_samples(n)
         draw = self._fresh(seed)
-        if second_stage:
-            if not hasattr(self, "second_stage_"):
-                raise ValueError(
-                    "this model has no second stage; fit one first: sparsevae.second_stage(est, X), or "
-                    "`sparsevae second-stage DIR --data D`."
-                )
-            z = self.second_stage_.sample(n, seed=mix(seed, 9), noise=True)
+        if second_stage is not None:
+            if getattr(second_stage, "n_features_in_", None) != self._n_features_out:
+                what = f"a fitted model of codes of {self._n_features_out} units, as sparsevae.second_stage returns it"
+                raise ValueError(f"second_stage must be {what}; got {second_stage!r}.")
+            z = second_stage.sample(n, seed=mix(seed, 9), noise=True)
             return self._decode(torch.from_numpy(z).to(self._device()), draw, noise)
         law = self.model_.prior.law(self.model_.encode)
         return self._decode(draw(law.expand((n,))), draw, noise)
@@ -433,7 +430,7 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Learner):
         storage.save_folder(path, *self._stored())
 
     def _stored(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """What is saved: tensors, and settings in plain values; a second stage lies within its model."""
+        """What is saved: tensors, and settings in plain values."""
         tensors = {f"model.{k}": v for k, v in self.model_.state_dict().items()}
         more, of_input = self.input_.stored()
         tensors |= more
@@ -454,9 +451,6 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Learner):
             "n_rows": self.n_rows_,
             "history": self.history_.columns(),
         }
-        if hasattr(self, "second_stage_"):
-            inner, meta["second_stage"] = self.second_stage_._stored()
-            tensors |= {f"second_stage.{k}": v for k, v in inner.items()}
         return tensors, meta
 
     @ordinary()
@@ -479,8 +473,4 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Learner):
         for part, module in (("model.", self.model_), ("scaling.", self.input_.prepare)):
             fill(module, below(tensors, part), path)
         self.input_.check_restored()
-        if "second_stage" in meta:
-            own = {"encoder": None, "decoder": None}
-            inner = below(tensors, "second_stage.")
-            self.second_stage_: SparseCoder = revive(f"{path}, second stage", inner, meta["second_stage"], own, None)
         return self

@@ -184,8 +184,6 @@ class Learner(Recipe):
         rows, prepare = self._lay_out(X, targets)
         self._check_step(settings, rows)
         self.n_rows_ = max(self.n_rows_, rows.shape[0] - settings.held_out(rows.shape[0]))
-        if hasattr(self, "second_stage_"):
-            del self.second_stage_  # it knows the codes of the old weights
         model = self.model_.train()
         history = History()
         try:
@@ -293,8 +291,6 @@ class Learner(Recipe):
         """Move a fitted model to a device."""
         self.model_.to(device)
         self.input_.prepare.to(device)
-        if hasattr(self, "second_stage_"):
-            self.second_stage_.to(device)
         return self
 
     def _blocks(self, X: Any, draws: int = 1) -> Iterator[tuple[Tensor, int]]:

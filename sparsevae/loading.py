@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor, nn
 
 from sparsevae import storage
+from sparsevae.advice import advise
 from sparsevae.parameters import check_sizes, decode
 from sparsevae.ration import Ration
 from sparsevae.settings import Training
@@ -24,7 +25,7 @@ from sparsevae.texts import Text
 if TYPE_CHECKING:
     from sparsevae.estimator import SparseCoder
 
-__all__ = ["below", "fill", "load", "revive"]
+__all__ = ["below", "fill", "load"]
 
 _SPARE = 2**24  # numbers: what networks may take for themselves beside those that are stored, and copies of these
 _SPARE_TENSORS = 500  # that many more than are stored may be made, and twice as many as are: layers are few
@@ -119,18 +120,20 @@ def load(
     of your own classes needs `cls`.
     """
     tensors, meta = storage.load_folder(path)
+    if "second_stage" in meta:
+        advise(f"{path} holds a second stage as earlier versions saved it, which is left out: fit it anew.")
     own = {"encoder": encoder, "decoder": decoder}
     if cls is not None or any(given is not None for given in own.values()):
-        return revive(path, tensors, meta, own, cls)  # what was passed may be at fault
+        return _revive(path, tensors, meta, own, cls)  # what was passed may be at fault
     with storage.reading(path, "settings that make a model"):
         try:
-            return revive(path, tensors, meta, own, None)
+            return _revive(path, tensors, meta, own, None)
         except (KeyError, TypeError) as error:
             known = f"{path} holds settings that this version of sparsevae does not know ({storage.line_of(error)})"
             raise storage.StorageError(f"{known}; upgrade to load it.") from error
 
 
-def revive(
+def _revive(
     path: str | Path,
     tensors: Mapping[str, Tensor],
     meta: Mapping[str, Any],

@@ -158,8 +158,6 @@ def _operate(est: SparseCoder, smaller: SparseCoder, keep: Tensor, cut: Tensor, 
     _cut_head(new.encoder, keep, n, new.posterior.width(n))
     _cut_input(new.decoder, keep, cut, mean, n)
     smaller.n_components = len(keep)
-    if hasattr(smaller, "second_stage_"):
-        del smaller.second_stage_  # it speaks of the longer codes
     if smaller.decoder is not None:  # the user's own module, now for a smaller code; a head of ours follows it
         smaller.decoder = copy.deepcopy(next(new.decoder.children())).cpu()
     smaller.built_ = smaller._plain()

@@ -57,7 +57,8 @@ except ImportError:  # Windows: two processes that write into one folder at once
     fcntl = None  # type: ignore[assignment]
 
 __all__ = ["FORMAT_VERSION", "StorageError", "check_folder", "damaged", "decode", "encode", "held", "line_of"]
-__all__ += ["load_folder", "load_state", "parse", "read_file", "reading", "save_folder", "save_state", "write_file"]
+__all__ += ["load_folder", "load_state", "parse", "read_file", "reading", "save_folder", "save_state"]
+__all__ += ["weights_name", "write_file"]
 
 FORMAT_VERSION = 1
 PathLike = str | os.PathLike[str]
@@ -140,7 +141,7 @@ def save_folder(path: PathLike, tensors: Mapping[str, Tensor], meta: Mapping[str
         if fcntl is not None and folder is not None:
             with contextlib.suppress(OSError):  # a file system without locks
                 fcntl.flock(folder, fcntl.LOCK_EX)
-        weights, old = _weights_name(record, target), _referenced(target)
+        weights, old = _weights_name(record, target), weights_name(target)
         keep = {old}
         try:
             _replace(target / weights, blob, folder, like=target / (old or weights))
@@ -422,7 +423,7 @@ def _weights_name(record: Mapping[str, Any], folder: Path) -> str:
     return f"model-{digest[:12]}.safetensors"
 
 
-def _referenced(folder: Path) -> str | None:
+def weights_name(folder: Path) -> str | None:
     """The weights that the folder's model.json refers to; None without a model.json."""
     source = folder / "model.json"
     return _weights_name(_parse(read_file(source, _MAX_HEADER), source), folder) if source.exists() else None

@@ -44,9 +44,10 @@ def second_stage(
     n_draws: int = 1,
     training: Training | None = None,
 ) -> VAE:
-    """Fit a VAE to the codes of X; `est.sample(n, second_stage=True)` then draws through it.
+    """Fit a VAE to the codes of X; `est.sample(n, second_stage=stage)` then draws through it.
 
-    It becomes `est.second_stage_`, is saved and loaded with the model, and is forgotten when the model learns again.
+    Both models stay ordinary ones: `stage.sample(n, noise=True)` are codes, which `est.inverse_transform` decodes; each
+    is saved and loaded by itself; and when `est` learns again, a stage is to be fitted anew.
     The codes are hard draws from q(z|x), not modes: their spread is part of the aggregate posterior. Given u their
     units are independent, so codes of groups with one unit on, with a cap or of counts are refused: a second stage
     would draw codes that cannot be.
@@ -73,10 +74,11 @@ def second_stage(
     >>> X = sv.data.load("digits").X
     >>> quick = sv.Training(steps=30, verbose=0)
     >>> est = sv.VAE(4, training=quick).fit(X)
-    >>> second_stage(est, X, n_components=2, hidden=(16,), training=quick).likelihood_
+    >>> stage = second_stage(est, X, n_components=2, hidden=(16,), training=quick)
+    >>> stage.likelihood_
     'gaussian'
-    >>> est.sample(3, second_stage=True).shape
-    (3, 64)
+    >>> est.sample(3, second_stage=stage).shape, est.inverse_transform(stage.sample(3, noise=True)).shape
+    ((3, 64), (3, 64))
     """
     check_coder("second_stage", est)
     check_number("n_draws", n_draws, "an integer above 0", lambda n: n > 0, whole=True)
@@ -94,8 +96,7 @@ def second_stage(
     )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SparsityWarning)  # of u, whose size and use are no claim about the model
-        est.second_stage_ = stage.fit(codes)
-    return stage
+        return stage.fit(codes)
 
 
 def settings(est: SparseCoder, **changes: Any) -> Training:

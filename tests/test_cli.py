@@ -526,19 +526,23 @@ def test_a_second_stage_is_fitted_and_sampled_from_the_command_line(
         found = run("second-stage", tmp_path / "model", "-d", "digits", "-q", "--json").json
         expected = sv.second_stage(sv.load(folders["VSC"]).set_params(training__verbose=0), X)
     assert (found["model"], found["rows"], found["units"], found["steps"]) == ("VSC", 1438, 9, 30)
-    after = sv.load(tmp_path / "model")
-    assert after.second_stage_.get_params(deep=False).keys() == expected.get_params(deep=False).keys()
+    after, stage = sv.load(tmp_path / "model"), sv.load(tmp_path / "model" / "second-stage")
+    assert found["out"] == str(tmp_path / "model" / "second-stage")
+    assert stage.get_params(deep=False).keys() == expected.get_params(deep=False).keys()
     ignored = {"training": None, "training__verbose": None}
-    assert after.second_stage_.get_params() | ignored == expected.get_params() | ignored
-    assert np.array_equal(after.second_stage_.sample(5), expected.sample(5))
+    assert stage.get_params() | ignored == expected.get_params() | ignored
+    assert np.array_equal(stage.sample(5), expected.sample(5))
     assert np.array_equal(after.score_samples(X[:20]), before.score_samples(X[:20]))
     assert run("sample", tmp_path / "model", "--second-stage", "-n", 4, "-o", tmp_path / "s.npy").code == 0
-    assert np.array_equal(np.load(tmp_path / "s.npy"), after.sample(4, second_stage=True))
+    assert np.array_equal(np.load(tmp_path / "s.npy"), after.sample(4, second_stage=stage))
     words = ["--steps", 20, "--seed", 5, "--n-components", 3, "--split", "test", "-q"]
     shown = run("second-stage", tmp_path / "model", "-d", "digits", *words)
     assert "second stage of VSC on 359 codes (spike-slab), 20 steps" in shown.out
-    stage = sv.load(tmp_path / "model").second_stage_
+    stage = sv.load(tmp_path / "model" / "second-stage")
     assert (stage.training.steps, stage.training.seed, stage.n_components) == (20, 5, 3)
+    after.set_params(training__steps=2).partial_fit(X).save(tmp_path / "model")
+    refused = run("sample", tmp_path / "model", "--second-stage", "-o", tmp_path / "s.npy")
+    assert (refused.code, "is of other weights than" in refused.err) == (1, True)
 
 
 def test_an_interrupted_second_stage_leaves_the_model_alone(
@@ -552,7 +556,7 @@ def test_an_interrupted_second_stage_leaves_the_model_alone(
     code, out, err = run("second-stage", tmp_path / "model", "-d", "digits", "--quiet")
     assert (code, out) == (130, "")
     assert f"interrupted; {tmp_path / 'model'} is as it was" in err
-    assert not hasattr(sv.load(tmp_path / "model"), "second_stage_")
+    assert not (tmp_path / "model" / "second-stage").exists()
 
 
 def test_a_score_that_is_no_bound_says_so(tmp_path: Path, run: Any) -> None:

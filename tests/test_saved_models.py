@@ -26,7 +26,6 @@ from sparsevae import storage
 from sparsevae.models import known
 from sparsevae.parameters import decode, encode, parameters
 from sparsevae.storage import StorageError
-from sparsevae.two_stage import second_stage
 
 pytestmark = pytest.mark.filterwarnings("ignore::sparsevae.training.SparsityWarning")
 SAVED = Path(__file__).parent / "saved"
@@ -475,18 +474,6 @@ def test_forged_settings_of_texts_are_refused(change: dict[str, Any], message: s
     storage.save_folder(tmp_path / "forged", tensors, meta | {"texts": meta["texts"] | change})
     with pytest.raises(StorageError, match=f"{re.escape(str(tmp_path / 'forged'))} .*{message}"):
         sv.load(tmp_path / "forged")
-
-
-def test_a_forged_second_stage_is_refused_too(tmp_path: Path) -> None:
-    est = make(sv.VAE).fit(X)
-    second_stage(est, X, training=sv.Training(steps=20, verbose=0))
-    est.save(tmp_path / "whole")
-    tensors, meta = storage.load_folder(tmp_path / "whole")
-    for change, message in (({"n_features_in": 10**12}, "stored numbers"), ({"n_steps": "x"}, "n_steps to be")):
-        inner = meta["second_stage"] | change
-        storage.save_folder(tmp_path / "forged", tensors, meta | {"second_stage": inner})
-        with pytest.raises(StorageError, match=f"forged(, second stage)? is incomplete or was changed: .*{message}"):
-            sv.load(tmp_path / "forged")
 
 
 def test_other_things_are_not_models(tmp_path: Path) -> None:

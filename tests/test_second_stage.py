@@ -1,4 +1,4 @@
-"""Claims: the second stage learns which units go together, samples through it do too, and it lives with its model."""
+"""Claims: the second stage learns which units go together, samples through it do too, and both models stay ordinary."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from sklearn.decomposition import PCA
 import sparsevae as sv
 from sparsevae import storage
 from sparsevae.distributions import SpikeSlab
-from sparsevae.storage import StorageError
 from sparsevae.two_stage import second_stage
 
 pytestmark = pytest.mark.filterwarnings("ignore::sparsevae.training.SparsityWarning")
@@ -37,9 +36,12 @@ def small(est: Any, **changes: Any) -> Any:
 
 @pytest.fixture(scope="module")
 def est() -> Any:
-    model = fitted()
-    small(model)
-    return model
+    return fitted()
+
+
+@pytest.fixture(scope="module")
+def stage(est: Any) -> Any:
+    return small(est)
 
 
 def planted(n: int, seed: int) -> np.ndarray:
@@ -117,9 +119,9 @@ def test_the_second_stage_learns_from_every_draw_of_the_whole_code(monkeypatch: 
     assert np.array_equal(seen[0], est.draw_codes(X, 2, seed=3).reshape(180, 4))
     assert not np.array_equal(seen[0][:90], seen[0][90:])
     both = sv.SDLGMClassifier(variant="con", hidden=(6,), free_features=4, threshold=0.5, training=QUICK)
-    small(both.fit(X, X[:, :3] > 0))
+    stage = small(both.fit(X, X[:, :3] > 0))
     assert seen[1].shape == (90, 3 + 4)
-    assert both.sample(5, second_stage=True).shape == (5, 7)
+    assert both.sample(5, second_stage=stage).shape == (5, 7)
 
 
 # -- second_stage -----------------------------------------------------------------------------------------------
@@ -132,10 +134,9 @@ def test_the_second_stage_learns_from_every_draw_of_the_whole_code(monkeypatch: 
 def test_the_codes_choose_the_likelihood(cls: Any, changes: dict[str, Any], likelihood: str) -> None:
     est = fitted(cls, **changes)
     stage = small(est)
-    assert stage is est.second_stage_
     assert stage.likelihood_ == likelihood
     assert (stage.n_components, stage.n_features_in_) == (2, 4)
-    rows = est.sample(5, second_stage=True)
+    rows = est.sample(5, second_stage=stage)
     assert rows.shape == (5, 7)
     assert np.isfinite(rows).all()
 
@@ -168,30 +169,32 @@ def test_codes_that_independent_units_do_not_keep_are_refused_before_anything_is
     monkeypatch.setattr(type(model), "draw_codes", lambda *_, **__: pytest.fail("it drew codes"))
     with pytest.raises(ValueError, match=f"{rule}, which no second stage describes: given u, its units are indep"):
         small(model)
-    assert not hasattr(model, "second_stage_")
 
 
 @pytest.mark.parametrize("model", [sv.DiscreteVAE(4), sv.SDLGM(4, cap=4, features="distinct")])
 def test_free_bits_have_a_second_stage_of_bits(model: Any) -> None:
     model = clone(model).set_params(hidden=(6,), training=QUICK).fit(X)
-    assert small(model).likelihood_ == "bernoulli"
-    codes = model.second_stage_.sample(20, noise=True)
+    stage = small(model)
+    assert stage.likelihood_ == "bernoulli"
+    codes = stage.sample(20, noise=True)
     assert set(np.unique(codes)) == {0.0, 1.0}
 
 
-def test_samples_are_decoded_codes_of_the_second_stage(est: Any) -> None:
-    rows = est.sample(6, seed=3, second_stage=True)
-    codes = est.second_stage_.sample(6, seed=sv.draw.mix(3, 9), noise=True)
+def test_samples_are_decoded_codes_of_the_second_stage(est: Any, stage: Any) -> None:
+    rows = est.sample(6, seed=3, second_stage=stage)
+    codes = stage.sample(6, seed=sv.draw.mix(3, 9), noise=True)
     assert rows == pytest.approx(est.inverse_transform(codes), abs=1e-5)
-    assert np.array_equal(rows, est.sample(6, seed=3, second_stage=True))
-    assert not np.array_equal(rows, est.sample(6, seed=4, second_stage=True))
+    assert np.array_equal(rows, est.sample(6, seed=3, second_stage=stage))
+    assert not np.array_equal(rows, est.sample(6, seed=4, second_stage=stage))
     assert not np.array_equal(rows, est.sample(6, seed=3))
-    assert not np.array_equal(rows, est.sample(6, seed=3, second_stage=True, noise=True))
-    assert est.sample(0, second_stage=True).shape == (0, 7)
+    assert not np.array_equal(rows, est.sample(6, seed=3, second_stage=stage, noise=True))
+    assert est.sample(0, second_stage=stage).shape == (0, 7)
 
 
-def test_ancestral_samples_do_not_change(est: Any) -> None:
-    assert np.array_equal(est.sample(5, seed=2), fitted().sample(5, seed=2))
+def test_the_model_does_not_change(est: Any, stage: Any) -> None:
+    other = fitted()
+    assert np.array_equal(est.sample(5, seed=2), other.sample(5, seed=2))
+    assert vars(est).keys() == vars(other).keys()
 
 
 def test_the_second_stage_brings_samples_back_to_the_data() -> None:
@@ -202,22 +205,24 @@ def test_the_second_stage_brings_samples_back_to_the_data() -> None:
     training = sv.Training(steps=600, batch_size=128, learning_rate=5e-3, verbose=0)
     settings: dict[str, Any] = {"likelihood": "fixed-gaussian", "variance": 0.01, "training": training}
     est = sv.VAE(2, hidden=(32,), **settings).fit(rows)
-    second_stage(est, rows, hidden=(64, 64), training=training)
+    stage = second_stage(est, rows, hidden=(64, 64), training=training)
 
     def off(x: np.ndarray) -> float:
         """Share of samples far from every point."""
         return float((np.abs(x[:, None] - points).max(2).min(1) > 0.8).mean())
 
     assert off(rows) == 0
-    assert off(est.sample(2000, second_stage=True)) < 0.5 * off(est.sample(2000))
+    assert off(est.sample(2000, second_stage=stage)) < 0.5 * off(est.sample(2000))
 
 
-def test_without_a_second_stage_the_error_says_how_to_get_one() -> None:
-    with pytest.raises(ValueError, match=r"has no second stage; fit one first: sparsevae.second_stage\(est, X\)"):
-        fitted().sample(3, second_stage=True)
+def test_what_is_no_model_of_the_codes_is_refused(est: Any, stage: Any) -> None:
+    """An answer to whether, a model of the rows, a stage that is not fitted, or one of other codes."""
+    for wrong in (True, est, clone(stage), small(fitted(n_components=3))):
+        with pytest.raises(ValueError, match=r"a fitted model of codes of 4 units, as sparsevae.second_stage returns"):
+            est.sample(3, second_stage=wrong)
 
 
-def test_bad_arguments_are_refused_and_leave_no_second_stage() -> None:
+def test_bad_arguments_are_refused() -> None:
     est = fitted()
     with pytest.raises(ValueError, match="n_draws must be an integer above 0"):
         small(est, n_draws=0)
@@ -231,7 +236,6 @@ def test_bad_arguments_are_refused_and_leave_no_second_stage() -> None:
         second_stage(PCA(3).fit(X), X)
     with pytest.raises(TypeError, match=r"second_stage needs a model with p\(x\|z\), and CodeClassifier has none"):
         second_stage(sv.CodeClassifier(2, training=QUICK).fit(X, X[:, 0] > 0), X)
-    assert not hasattr(est, "second_stage_")
 
 
 def test_the_inner_model_warns_of_nothing() -> None:
@@ -242,15 +246,6 @@ def test_the_inner_model_warns_of_nothing() -> None:
         with pytest.raises(sv.SparsityWarning):
             sv.VAE(1, hidden=(8,), training=QUICK).fit(est.draw_codes(X)[0])  # which is what the second stage does
         small(est, n_components=1)
-
-
-def test_learning_again_forgets_the_second_stage() -> None:
-    for again in ("fit", "partial_fit"):
-        est = fitted()
-        small(est)
-        getattr(est, again)(X)
-        assert not hasattr(est, "second_stage_")
-    assert not hasattr(clone(est), "second_stage_")
 
 
 def test_the_model_lends_its_seed_device_and_silence(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -267,49 +262,26 @@ def test_the_model_lends_its_seed_device_and_silence(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize("cls", [sv.VSC, sv.VAE])
-def test_a_second_stage_is_saved_and_loaded_with_its_model(cls: Any, tmp_path: Path) -> None:
+def test_both_stages_are_saved_and_loaded_each_by_itself(cls: Any, tmp_path: Path) -> None:
     est = fitted(cls)
-    small(est)
+    stage = small(est)
     est.save(tmp_path / "model")
-    back = sv.load(tmp_path / "model")
-    assert np.array_equal(back.sample(4, second_stage=True, noise=True), est.sample(4, second_stage=True, noise=True))
+    stage.save(tmp_path / "model" / "second-stage")  # a model may lie within another's folder
+    est.save(tmp_path / "model")
+    back, below = sv.load(tmp_path / "model"), sv.load(tmp_path / "model" / "second-stage")
+    for noise in (False, True):
+        expected = est.sample(4, second_stage=stage, noise=noise)
+        assert np.array_equal(back.sample(4, second_stage=below, noise=noise), expected)
     assert np.array_equal(back.sample(4), est.sample(4))
-    assert back.second_stage_.get_params() == clone(est.second_stage_).get_params() | {
-        "training": back.second_stage_.training,
-        **{k: v for k, v in back.second_stage_.get_params().items() if k.startswith("training__")},
-    }
-    assert sorted(p.suffix for p in (tmp_path / "model").iterdir()) == [".json", ".safetensors"]  # one atomic model
-    back.save(tmp_path / "again")
-    names = [sorted(p.name for p in (tmp_path / k).iterdir()) for k in ("model", "again")]
-    assert names[0] == names[1]  # named after their content
 
 
-def test_a_model_without_one_is_stored_as_before_and_loads(tmp_path: Path) -> None:
-    est = fitted()
-    est.save(tmp_path / "plain")
-    tensors, meta = storage.load_folder(tmp_path / "plain")
-    assert "second_stage" not in meta
-    assert not [k for k in tensors if k.startswith("second_stage")]
-    assert not hasattr(sv.load(tmp_path / "plain"), "second_stage_")
-    small(est)
-    est.save(tmp_path / "plain")
-    assert hasattr(sv.load(tmp_path / "plain"), "second_stage_")
-
-
-def test_a_second_stage_that_does_not_fit_is_refused(est: Any, tmp_path: Path) -> None:
-    tensors, meta = est._stored()
-    name = next(k for k in tensors if k.startswith("second_stage.model."))
-    storage.save_folder(tmp_path / "odd", {**tensors, name: tensors[name][:1]}, meta)
-    with pytest.raises(StorageError, match="stored weights do not fit"):
-        sv.load(tmp_path / "odd")
-
-
-def test_both_stages_move_together(est: Any) -> None:
-    assert est.to("cpu") is est
-    seen: list[Any] = []
-    stage = est.second_stage_
-    original = stage.model_.to
-    stage.model_.to = lambda device: seen.append(device) or original(device)
-    est.to("cpu")
-    del stage.model_.to
-    assert seen == ["cpu"]
+def test_a_folder_of_an_earlier_version_loads_without_its_second_stage(est: Any, stage: Any, tmp_path: Path) -> None:
+    """There the second stage lay within the model's own files."""
+    (tensors, meta), (inner, about) = est._stored(), stage._stored()
+    nested = {f"second_stage.{name}": value for name, value in inner.items()}
+    storage.save_folder(tmp_path / "old", tensors | nested, meta | {"second_stage": about})
+    with pytest.warns(UserWarning, match="old holds a second stage as earlier versions saved it, .*: fit it anew"):
+        back = sv.load(tmp_path / "old")
+    assert np.array_equal(back.sample(4), est.sample(4))
+    back.save(tmp_path / "new")
+    assert np.array_equal(sv.load(tmp_path / "new").score_samples(X), est.score_samples(X))  # and warns of nothing

@@ -600,7 +600,7 @@ def test_a_second_stage_knows_codes_of_texts(fitted: dict[str, Any]) -> None:
     est = copy.deepcopy(fitted["VSC"])
     stage = sv.second_stage(est, X, n_components=2, hidden=(8,), training=sv.Training(steps=5, verbose=0))
     assert stage.likelihood_ == "spike-slab"
-    assert all(isinstance(text, str) for text in est.sample(4, second_stage=True))
+    assert all(isinstance(text, str) for text in est.sample(4, second_stage=stage))
 
 
 @each

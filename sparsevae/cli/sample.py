@@ -14,7 +14,7 @@ from sparsevae.messages import show
 from .options import INT, Folder, Json, out_option, reader
 from .places import ending_of, write_whole
 from .printing import print_json
-from .sources import load_model
+from .sources import load_model, load_second_stage
 
 if TYPE_CHECKING:
     from sparsevae.estimator import SparseCoder
@@ -55,7 +55,8 @@ def sample(
     ending = ending_of(out, ".txt") if written else ending_of(out, ".npy", ".png")
     if image_shape is not None and ending != ".png":
         raise ValueError(f"--image-shape is of a .png, and --out is {out}: leave one of them out.")
-    rows = est.sample(n, seed=seed, noise=noise, second_stage=second_stage)
+    stage = load_second_stage(folder) if second_stage else None
+    rows = est.sample(n, seed=seed, noise=noise, second_stage=stage)
     if written:
         write_whole(out, lambda file: file.write("".join(f"{text}\n" for text in rows).encode()))
     elif ending == ".npy":

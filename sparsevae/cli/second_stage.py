@@ -13,7 +13,7 @@ from .groups import stopped
 from .messages import say
 from .options import INT, PART, Data, DataOptions, Folder, Json, Part, Quiet
 from .printing import print_json
-from .sources import load_model, rows
+from .sources import CODES_OF, SECOND_STAGE, load_model, rows
 
 
 def second_stage(
@@ -33,11 +33,14 @@ def second_stage(
 
     `sample --second-stage` draws from it.
 
-    It is saved with the model, in the same folder, and takes the place of an earlier one. The model stays as it is.
+    It is a model of its own, saved as DIR/second-stage in place of an earlier one. The model stays as it is.
     """
+    from sparsevae.storage import check_folder, weights_name, write_file
     from sparsevae.two_stage import second_stage, settings
 
-    est = load_model(folder)
+    est, place = load_model(folder), folder / SECOND_STAGE
+    own = str(weights_name(folder))
+    check_folder(place)
     asked: dict[str, Any] = {"steps": steps, "verbose": int(not quiet)} | ({} if seed is None else {"seed": seed})
     training = settings(est, **asked)
     training.validate()
@@ -47,11 +50,12 @@ def second_stage(
     except (KeyboardInterrupt, SystemExit) as stop:
         say(f"interrupted; {folder} is as it was.")
         raise stopped(stop) from None
-    est.save(folder)
+    stage.save(place)
+    write_file(place / CODES_OF, own.encode())
     name, last = type(est).__name__, {k: v for k, v in stage.history_[-1].items() if k not in ("step", "epoch")}
     if as_json:
-        about = {"model": name, "out": str(folder), "rows": X.shape[0], "units": stage.n_features_in_}
+        about = {"model": name, "out": str(place), "rows": X.shape[0], "units": stage.n_features_in_}
         return print_json({**about, "likelihood": stage.likelihood_, "steps": stage.n_steps_, "final": last})
     show(f"second stage of {name} on {X.shape[0]:,} codes ({stage.likelihood_}), {stage.n_steps_:,} steps")
     show("  ".join(f"{k} {v:.4g}" for k, v in last.items()))
-    show(f"saved in {folder}; next: {shlex.join(['sparsevae', 'sample', str(folder), '--second-stage'])}")
+    show(f"saved in {place}; next: {shlex.join(['sparsevae', 'sample', str(folder), '--second-stage'])}")

@@ -19,11 +19,29 @@ if TYPE_CHECKING:
     from sparsevae.supervised import LabelledCoder
 
 
+SECOND_STAGE = "second-stage"  # within a model's folder: the folder of a model of its codes
+CODES_OF = "codes-of.txt"  # within that: the name of the weights whose codes they are
+
+
 def load_model(folder: Path) -> SparseCoder:
     from sparsevae.loading import load
 
     est: SparseCoder = load(folder)
     return est
+
+
+def load_second_stage(folder: Path) -> SparseCoder:
+    """The model of a saved model's codes; refused where that has been trained since."""
+    from sparsevae.storage import read_file, weights_name
+
+    place = folder / SECOND_STAGE
+    if not place.exists():
+        raise ValueError("this model has no second stage; fit one first: `sparsevae second-stage DIR --data D`.")
+    if (place / CODES_OF).exists() and read_file(place / CODES_OF, 100).decode() != weights_name(folder):
+        raise ValueError(
+            f"{place} is of other weights than {folder} holds now; fit it anew: `sparsevae second-stage DIR --data D`."
+        )
+    return load_model(place)
 
 
 def dataset(
