@@ -30,7 +30,7 @@ from sklearn.preprocessing import StandardScaler
 
 import sparsevae as sv
 from reproductions import jobs
-from sparsevae.linear import LinearMultiLabel
+from reproductions.linear import LinearMultiLabel
 from sparsevae.metrics import bootstrap_interval, macro_f1, micro_f1
 
 REGULARISATION = [10.0**-k for k in range(10)]

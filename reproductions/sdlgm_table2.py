@@ -37,8 +37,8 @@ from sklearn.preprocessing import StandardScaler
 
 import sparsevae as sv
 from reproductions import jobs
+from reproductions.linear import LinearMultiLabel
 from reproductions.sdlgm_baselines import REGULARISATION, THRESHOLDS, harmonic
-from sparsevae.linear import LinearMultiLabel
 from sparsevae.metrics import bootstrap_interval, macro_f1, micro_f1
 from sparsevae.splits import MultiLabelKFold
 from sparsevae.thresholds import CANDIDATES, cut

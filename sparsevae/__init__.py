@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from sparsevae.distributions import SpikeSlab
     from sparsevae.estimator import SparseCoder
     from sparsevae.history import History
-    from sparsevae.linear import LinearMultiLabel
     from sparsevae.loading import load
     from sparsevae.models import (
         HSVAE,
@@ -83,7 +82,6 @@ _WHERE = {
     "interpolate": "sparsevae.traversals",
     "edits": "sparsevae.traversals",
     "activation_matrix": "sparsevae.traversals",
-    "LinearMultiLabel": "sparsevae.linear",
     "MultiLabelKFold": "sparsevae.splits",
     "stratified_folds": "sparsevae.splits",
     "stratified_split": "sparsevae.splits",
@@ -119,7 +117,6 @@ __all__ = [
     "Exponential",
     "History",
     "Linear",
-    "LinearMultiLabel",
     "MultiLabelKFold",
     "PseudoVSC",
     "RateDistortion",

@@ -17,6 +17,7 @@ from sklearn.utils import Bunch
 from torch import nn
 
 import sparsevae as sv
+from reproductions.linear import LinearMultiLabel
 from sparsevae import inputs
 from sparsevae.memory import memory
 from sparsevae.models import REGISTRY
@@ -381,7 +382,7 @@ NO_TARGETS: dict[str, tuple[Callable[[], Any], str]] = {
 
 @pytest.mark.usefixtures("no_training")
 @pytest.mark.parametrize("name", NO_TARGETS)
-@pytest.mark.parametrize("cls", [sv.CodeClassifier, sv.LinearMultiLabel, sv.SDLGMClassifier, sv.SDLGMCounter])
+@pytest.mark.parametrize("cls", [sv.CodeClassifier, LinearMultiLabel, sv.SDLGMClassifier, sv.SDLGMCounter])
 def test_a_y_that_is_no_column_or_table_is_refused_by_what_it_is(name: str, cls: Any) -> None:
     y, message = NO_TARGETS[name]
     with pytest.raises(ValueError, match=message):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import doctest
 import pickle
 from typing import Any
 
@@ -17,8 +18,9 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from sparsevae.linear import RULES, LinearMultiLabel
-from sparsevae.simplex import sparsemax
+from reproductions import linear, simplex
+from reproductions.linear import RULES, LinearMultiLabel
+from reproductions.simplex import sparsemax
 
 LOSSES = list(RULES)
 COLUMN = {"check_supervised_y_2d": "it puts classes into a column; here a column is a label, and holds 0 and 1"}
@@ -197,3 +199,9 @@ def test_texts_among_the_columns_are_pointed_to_encoding() -> None:
 def test_the_most_steps_are_kept() -> None:
     X, Y = data()
     assert LinearMultiLabel(max_iter=3, regularisation=1e-6).fit(X, Y).n_iter_ == 3
+
+
+def test_the_examples_of_the_docstrings_run() -> None:
+    for module in (linear, simplex):
+        found = doctest.testmod(module, optionflags=doctest.NORMALIZE_WHITESPACE)
+        assert (found.failed, found.attempted > 0) == (0, True)

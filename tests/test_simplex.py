@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.optimize import approx_fprime, minimize
 
-from sparsevae.simplex import sparsemax, sparsemax_loss
+from reproductions.simplex import sparsemax, sparsemax_loss
 
 SCORES = arrays(np.float64, 4, elements=st.floats(-3, 3).map(lambda x: round(x, 3)))
 TARGETS = arrays(np.float64, 4, elements=st.integers(0, 3).map(float)).filter(lambda y: y.sum() > 0)

@@ -12,7 +12,7 @@ from hypothesis.extra.numpy import arrays
 from scipy.sparse import csr_array
 from sklearn.model_selection import GridSearchCV, cross_val_score
 
-from sparsevae.linear import LinearMultiLabel
+from reproductions.linear import LinearMultiLabel
 from sparsevae.splits import MultiLabelKFold, stratified_folds, stratified_split
 
 

@@ -8,7 +8,7 @@ Scores are z = W x + b, one for each of the L labels. With y in {0, 1}^L and q =
     \text{sparsemax: } & \tfrac12 \lVert q \rVert^2 - \tfrac12 \lVert p \rVert^2 + (p - q) \cdot z, &
     p &= \operatorname{sparsemax}(z) = \operatorname{argmin}_{p \in \Delta} \lVert p - z \rVert^2,
 
-with gradients sigmoid(z) - y, softmax(z) - q and p - q; :mod:`sparsevae.simplex` has the third.
+with gradients sigmoid(z) - y, softmax(z) - q and p - q; :mod:`reproductions.simplex` has the third.
 
 References
 ----------
@@ -18,6 +18,7 @@ A. F. T. Martins, R. F. Astudillo, "From softmax to sparsemax", ICML 2016.
 from __future__ import annotations
 
 import functools
+import warnings
 from collections.abc import Callable
 from typing import Annotated, Any, NamedTuple, Self
 
@@ -29,12 +30,11 @@ from sklearn.base import BaseEstimator, ClassifierMixin, MultiOutputMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from sparsevae.advice import advise
+from reproductions.simplex import Loss, sparsemax, sparsemax_loss
 from sparsevae.labels import check_form
 from sparsevae.metrics.arrays import Floats
 from sparsevae.metrics.multilabel import binary
 from sparsevae.parameters import check_choice, check_number, parameters
-from sparsevae.simplex import Loss, sparsemax, sparsemax_loss
 from sparsevae.text import encode, text_columns
 
 __all__ = ["LinearMultiLabel"]
@@ -139,7 +139,7 @@ class LinearMultiLabel(MultiOutputMixin, ClassifierMixin, BaseEstimator):
             if not some.any():
                 raise ValueError(f"{self.loss} learns from rows with a label, and none of {len(Y)} rows has one")
             if not some.all():
-                advise(f"{self.loss} leaves out {(~some).sum()} of {len(Y)} rows: no label")
+                warnings.warn(f"{self.loss} leaves out {(~some).sum()} of {len(Y)} rows: no label", stacklevel=2)
             X, Y = X[some], Y[some] / Y[some].sum(1, keepdims=True)
         n, d = X.shape
         L = Y.shape[1]
