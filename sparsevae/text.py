@@ -467,7 +467,7 @@ class Vocabulary:
     *Agreement of "paper" with the paper's own files.* Split again, all but one of the 493,227 tokens of its valid file
     are themselves. With the spaces around signs taken out first, 99.8 per cent are found again. Of raw DBpedia texts
     that are not in those files 8.3 per cent of our words are not among the paper's 20,000; in its valid file 8.4 per
-    cent are ``_UNK``. Measured by ``python -c "from sparsevae.data import dbpedia; print(dbpedia.agreement())"``.
+    cent are ``_UNK``. Measured by ``python -m reproductions.dbpedia_words``.
 
     Examples
     --------

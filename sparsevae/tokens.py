@@ -27,7 +27,7 @@ from sparsevae.families import Likelihood
 from sparsevae.networks import Linear
 from sparsevae.text import EOS, PAD
 
-__all__ = ["CHUNK", "EOS", "PAD", "TokenData", "Tokens", "Written", "check_sentences", "ends", "spoken"]
+__all__ = ["CHUNK", "EOS", "PAD", "TokenData", "Tokens", "Written", "ends", "spoken"]
 
 CHUNK = 8192
 """Positions that are worked on at once: 328 MB of logits in bfloat16 for 20,000 words, and as much of probabilities."""
@@ -54,23 +54,6 @@ def ends(tokens: Tensor) -> Tensor:
     tensor([2, 0])
     """
     return spoken(tokens).sum(-1) - 1
-
-
-def check_sentences(tokens: Tensor, vocabulary: int) -> None:
-    """Raise unless every row of (..., T) is words, one EOS, then PAD alone, all below `vocabulary`."""
-    ids = tokens.long()
-    if not torch.equal(ids.to(tokens.dtype), tokens):
-        raise ValueError("tokens must be whole numbers, got some with a fraction: give word numbers, not vectors.")
-    if ids.numel() and not 0 <= int(ids.min()) <= int(ids.max()) < vocabulary:
-        raise ValueError(f"tokens must lie in 0..{vocabulary - 1}, got {int(ids.min())} to {int(ids.max())}.")
-    inside = spoken(ids)
-    bad = ~(ids == EOS).any(-1) | ((ids == PAD) & inside).any(-1) | ((ids != PAD) & ~inside).any(-1)
-    if bool(bad.any()):
-        first = ids[bad][0].tolist()
-        raise ValueError(
-            f"a sentence is its words, then EOS ({EOS}), then PAD ({PAD}) to the row's end; {int(bad.sum())} of "
-            f"{bad.numel()} rows are not, the first being {first}. Cut long sentences before EOS is added."
-        )
 
 
 def _up(n: int) -> int:

@@ -29,8 +29,9 @@ from sparsevae.recurrent import Embedding, Projection, Reader, Writer
 from sparsevae.rows import Host, Ragged, Rows, fingerprint, parts, place
 from sparsevae.step import Order, Plan, Run
 from sparsevae.text import choose_widths
-from sparsevae.tokens import EOS, PAD, TokenData, check_sentences
+from sparsevae.tokens import EOS, PAD, TokenData
 from sparsevae.training import fit
+from tests.test_tokens import check_sentences
 
 pytestmark = pytest.mark.filterwarnings("ignore::sparsevae.training.SparsityWarning")
 CPU = torch.device("cpu")

@@ -11,7 +11,8 @@ from torch.nn.functional import pad
 from sparsevae.draw import Fresh, Noise, PerRow
 from sparsevae.networks import initialise
 from sparsevae.recurrent import GRU, Embedding, Projection, Reader, Writer, generate, shifted
-from sparsevae.tokens import EOS, PAD, Tokens, check_sentences, ends, spoken
+from sparsevae.tokens import EOS, PAD, Tokens, ends, spoken
+from tests.test_tokens import check_sentences
 
 SENTENCES = torch.tensor([[4, 2, 3, EOS, PAD], [EOS, PAD, PAD, PAD, PAD], [5, 5, 6, 2, EOS]])
 

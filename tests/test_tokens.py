@@ -16,7 +16,7 @@ from sparsevae.model import Trace
 from sparsevae.networks import initialise
 from sparsevae.objectives import nll
 from sparsevae.recurrent import Embedding, Projection, Writer
-from sparsevae.tokens import EOS, PAD, TokenData, Tokens, check_sentences, ends, spoken
+from sparsevae.tokens import EOS, PAD, TokenData, Tokens, ends, spoken
 
 
 def normals(seed: int, *shapes: tuple[int, ...], dtype: torch.dtype = torch.float64) -> list[Tensor]:
@@ -37,6 +37,23 @@ def plain(hidden: Tensor, weight: Tensor, bias: Tensor, tokens: Tensor) -> Tenso
     logits = hidden @ weight.mT + bias
     each = -cross_entropy(logits.flatten(0, -2), tokens.flatten(), reduction="none", ignore_index=PAD)
     return each.view(tokens.shape).sum(-1)
+
+
+def check_sentences(tokens: Tensor, vocabulary: int) -> None:
+    """Raise unless every row of (..., T) is words, one EOS, then PAD alone, all below `vocabulary`."""
+    ids = tokens.long()
+    if not torch.equal(ids.to(tokens.dtype), tokens):
+        raise ValueError("tokens must be whole numbers, got some with a fraction: give word numbers, not vectors.")
+    if ids.numel() and not 0 <= int(ids.min()) <= int(ids.max()) < vocabulary:
+        raise ValueError(f"tokens must lie in 0..{vocabulary - 1}, got {int(ids.min())} to {int(ids.max())}.")
+    inside = spoken(ids)
+    bad = ~(ids == EOS).any(-1) | ((ids == PAD) & inside).any(-1) | ((ids != PAD) & ~inside).any(-1)
+    if bool(bad.any()):
+        first = ids[bad][0].tolist()
+        raise ValueError(
+            f"a sentence is its words, then EOS ({EOS}), then PAD ({PAD}) to the row's end; {int(bad.sum())} of "
+            f"{bad.numel()} rows are not, the first being {first}. Cut long sentences before EOS is added."
+        )
 
 
 # -- which positions count -------------------------------------------------------------------------------------------

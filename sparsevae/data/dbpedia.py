@@ -9,7 +9,6 @@ V. Prokhorov, Y. Li, E. Shareghi, N. Collier, "Hierarchical sparse variational a
 from __future__ import annotations
 
 import os
-import re
 from pathlib import Path
 
 import numpy as np
@@ -105,54 +104,6 @@ def vocabulary(path: str | os.PathLike[str] | None = None, *, tokenizer: str = "
             with parsing(folder / name, "not a vocabulary"):
                 return Vocabulary(words, tokenizer)
     raise DBPEDIA.missing(f"{folder} has neither vocab.txt nor vocab.txt.xz")
-
-
-def agreement(path: str | os.PathLike[str] | None = None) -> dict[str, float]:
-    """How near ``tokenizer="paper"`` comes to the words of the paper's own files.
-
-    Returns
-    -------
-    dict of shares
-
-    - ``unchanged``: tokens of the valid file that, split again, are themselves.
-    - ``rejoined``: tokens of the valid file that are found again, in order, when the spaces that splitting put before
-      closing and after opening signs and around hyphens and slashes are taken out and the text is split anew. Some of
-      those spaces were the author's, so this is a lower limit.
-    - ``unknown_paper``: tokens of the valid file that are ``_UNK``.
-    - ``unknown_pool``: words of the pool's raw texts (sources "dhim" and "olora"), split by us, that are not among the
-      paper's 20,000. Were the splitting another one, this share would be larger than the paper's.
-    """
-    folder = DBPEDIA.find(path)
-    valid = [text.split() for text in _part(folder, "valid")[0]]
-    known = vocabulary(path, tokenizer="paper")
-    kinds = sorted({token for tokens in valid for token in tokens})
-    same = {kind for kind, words in zip(kinds, known.split(kinds), strict=True) if words == [kind]}
-    total = sum(map(len, valid))
-    again = known.split([_rejoin(tokens) for tokens in valid])
-    raw = [row[2] for row in _tsv(folder / "train_pool.tsv.xz", 3) if row[1] in ("dhim", "olora")]
-    pool = known.encode(raw)
-    return {
-        "unchanged": sum(token in same for tokens in valid for token in tokens) / total,
-        "rejoined": sum(_common(a, b) for a, b in zip(valid, again, strict=True)) / total,
-        "unknown_paper": sum(token == UNKNOWN for tokens in valid for token in tokens) / total,
-        "unknown_pool": float((pool.ids == known.unknown).sum() / (len(pool.ids) - len(raw))),
-    }
-
-
-def _rejoin(tokens: list[str]) -> str:
-    text = " ".join(tokens)
-    text = re.sub(r" ([).,:;!?\]%])", r"\1", text)
-    text = re.sub(r"([(\[#$]) ", r"\1", text)
-    return re.sub(r"(?<=[a-z0-9]) ([-/]) (?=[a-z0-9])", r"\1", text)
-
-
-def _common(a: list[str], b: list[str]) -> int:
-    """Tokens of a that b has in the same order."""
-    if a == b:
-        return len(a)
-    from difflib import SequenceMatcher
-
-    return sum(block.size for block in SequenceMatcher(None, a, b, autojunk=False).get_matching_blocks())
 
 
 def _part(folder: Path, name: str) -> tuple[np.ndarray, np.ndarray | None]:

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from reproductions.dbpedia_words import agreement
 from sparsevae.data import dbpedia, info, load
 from sparsevae.text import UNKNOWN, Vocabulary
 
@@ -107,13 +108,13 @@ def test_a_train_file_of_ones_own_replaces_the_pool(packed, tmp_path):
 
 
 def test_the_agreement_with_the_papers_words_is_counted(packed):
-    found = dbpedia.agreement()
+    found = agreement()
     assert found["unchanged"] == found["rejoined"] == 1
     assert found["unknown_paper"] == 2 / 9
     # of two raw texts of 17 and 13 words, "is", "a", "." (twice) and "a", "." are known
     assert found["unknown_pool"] == pytest.approx(1 - 6 / 30)
     pack(packed / "valid.tsv.xz", [(0, "gmbh. is a-b a - b")])
-    found = dbpedia.agreement()
+    found = agreement()
     assert found["unchanged"] == 4 / 6  # "gmbh." and "a-b" are split
     assert found["unknown_paper"] == 0
 
@@ -214,7 +215,7 @@ def test_the_papers_splits_have_the_published_lengths_and_share_of_unknown_words
 
 @pytest.mark.skipif(not (REAL / "dbpedia" / "vocab.txt.xz").is_file(), reason="needs $SPARSEVAE_DATA/dbpedia")
 def test_our_stand_in_for_spacy_agrees_with_the_papers_files_as_far_as_its_docstring_says():
-    found = dbpedia.agreement(REAL / "dbpedia")
+    found = agreement(REAL / "dbpedia")
     assert found["unchanged"] == 1 - 1 / 493_227
     assert {name: round(share, 3) for name, share in found.items() if name != "unchanged"} == {
         "rejoined": 0.998,
