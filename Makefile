@@ -33,8 +33,8 @@ lint: $(DEV)  ## ruff check, ruff format --check, mypy --strict
 bench: $(BENCH)  ## speed against peers, in one run
 	$(BIN)/python -m benchmarks
 
-test-slow: $(DEV)  ## the tests that take minutes
-	$(BIN)/python -m pytest -m "slow" $(PYTEST_ARGS)
+test-slow: $(DEV)  ## the tests that kill processes, run pages and reproductions, or train for long
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m slow $(PYTEST_ARGS)
 
 clean:  ## remove caches, build outputs and demo/ (.venv and runs/ stay)
 	rm -rf build dist demo *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

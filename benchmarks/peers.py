@@ -24,7 +24,7 @@ from torch.distributions import Beta, kl_divergence
 from torch.nn.functional import cross_entropy, logsigmoid, softplus
 from torch.utils.data import DataLoader, TensorDataset
 
-from sparsevae.text import EOS, PAD
+from sparsevae.text.ids import EOS, PAD
 
 BLOCK = 100  # steps; every loop looks at its loss once a block, ours also reports and keeps a roll-back point
 FLOOR = 0.03  # least variance of the likelihood, for ours and for the peer

@@ -30,7 +30,7 @@ import sparsevae as sv
 from benchmarks import peers
 from benchmarks.peers import BLOCK, FLOOR, Clock, HandVSC
 from benchmarks.report import verdict, write_table
-from sparsevae.draw import Draw
+from sparsevae.sampling.draw import Draw
 from sparsevae.threads import threads
 
 HIDDEN, UNITS, ALPHA = 400, 200, 0.1

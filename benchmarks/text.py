@@ -30,8 +30,9 @@ from benchmarks import peers
 from benchmarks.peers import Clock, HandHSVAE
 from benchmarks.report import verdict, write_table
 from benchmarks.speed import Contender, Ours, Stepper, Times, precision, quiet, race
-from sparsevae.draw import Draw, Fresh
-from sparsevae.text import Vocabulary
+from sparsevae.sampling.draw import Draw
+from sparsevae.sampling.noise import Fresh
+from sparsevae.text.vocabulary import Vocabulary
 from sparsevae.threads import threads
 
 PUBLISHED = 140_000 / 165  # sentences a second

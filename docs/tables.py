@@ -2,7 +2,8 @@
 
     python -m docs.tables
 
-writes every table of TABLES below its head, wherever that stands in a page. `tests/test_docs.py` holds the pages to it.
+writes every table of TABLES below its head, wherever that stands in a page. The tests hold the
+pages to it.
 """
 
 from __future__ import annotations

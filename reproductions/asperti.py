@@ -112,7 +112,7 @@ def calibrate(results: list[dict[str, Any]], target: float) -> float:
     return round(math.exp(float(np.interp(target, kls, logs))), 5)
 
 
-def law(results: list[dict[str, Any]]) -> dict[str, float]:
+def variance_law(results: list[dict[str, Any]]) -> dict[str, float]:
     """The variance law on active units: the largest distance of a sum from 1, and the mean of the sums."""
     sums = [a + b for r in results for a, b in zip(r["var_mean"], r["mean_variance"], strict=True) if a > INACTIVE]
     return {"worst": float(np.max(np.abs(np.array(sums) - 1))), "mean": float(np.mean(sums)), "units": len(sums)}
@@ -130,7 +130,7 @@ def counted(data: str, network: str, runs: list[dict[str, Any]]) -> dict[str, An
         "published": PUBLISHED[data, network],
         "kl": [round(r["kl"], 2) for r in runs],
         "kl of the paper's dense net": TARGET_KL[data],
-        "law": law(runs),
+        "law": variance_law(runs),
     }
 
 

@@ -2,7 +2,7 @@
 
     python -m reproductions.dbpedia_words
 
-The shares that it prints stand in the notes of :class:`sparsevae.text.Vocabulary`.
+The shares that it prints stand in the notes of :class:`sparsevae.text.vocabulary.Vocabulary`.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import os
 import re
 from difflib import SequenceMatcher
 
-from sparsevae.data import dbpedia
-from sparsevae.text import UNKNOWN
+from sparsevae.data.sets import dbpedia
+from sparsevae.text.splitting import UNKNOWN
 
 
 def agreement(path: str | os.PathLike[str] | None = None) -> dict[str, float]:

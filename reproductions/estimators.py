@@ -26,10 +26,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from sparsevae import gradients as g
-from sparsevae.choices import BITS, ONE_HOTS, Kind
-from sparsevae.model import Site, Trace
-from sparsevae.objectives import Objective
+from sparsevae.latent.model import Site, Trace
+from sparsevae.latent.objective import Objective
+from sparsevae.sampling import gradients as g
+from sparsevae.sampling.choices import BITS, ONE_HOTS, Kind
 
 __all__ = ["CASES", "UNBIASED", "estimates", "loss", "problem", "row", "target", "values"]
 
@@ -79,14 +79,14 @@ def values(kind: Kind, shape: torch.Size) -> Tensor:
 def target(kind: Kind, logits: Tensor, f: Cost, estimator: g.Estimator | None = None) -> Tensor:
     """d/da sum_b q_a(b) f(b), over all b; q is the law that the estimator draws from."""
     a, b = logits.detach().requires_grad_(), values(kind, logits.shape)
-    of_law = a if estimator is None else estimator.law_logits(a)
+    of_law = a if estimator is None else estimator.distribution_logits(a)
     expected = (kind.log_prob(of_law.expand_as(b), b).sum(-1).exp() * f(b)).sum()
     return torch.autograd.grad(expected, a)[0]
 
 
 def loss(estimator: g.Estimator, kind: Kind, logits: Tensor, u: Tensor, f: Cost) -> Tensor:
     """The training loss of rows with those logits and that noise, (*members, R, n[, C]) twice -> (*members,)."""
-    choice = estimator.choose(kind, estimator.law_logits(logits), u)
+    choice = estimator.choose(kind, estimator.distribution_logits(logits), u)
     site: Any = Site(SimpleNamespace(choice=choice), None, choice.value)  # type: ignore[arg-type]
     objective = Objective(lambda trace: {"cost": f(trace.latents["b"].value)})
     total: Tensor = objective(Trace({"b": site}, {}, hard=False))[0]

@@ -40,7 +40,7 @@ import numpy as np
 import sparsevae as sv
 from reproductions import jobs, sentences
 from sparsevae import metrics
-from sparsevae.data import dbpedia
+from sparsevae.data.sets import dbpedia
 
 MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     **{

@@ -13,8 +13,9 @@ five without a better one end the run. Measured on test texts: gamma_class, the 
 - Yelp: reviews of 20 to 200 words, as the paper's are, of some 15,000 with one to five stars; 19,997 words learned from
   them. The paper has 100,000 for training. No review is written anywhere.
 
-How distinct patterns are takes two numbers, `sparsevae.by_class.separation`: the distance of two classes a unit, as a
-probability, which is what a heat map shows, and that distance as a share of the distance of two texts of one class.
+How distinct patterns are takes two numbers, `sparsevae.analysis.classes.separation`: the distance of two classes a
+unit, as a probability, which is what a heat map shows, and that distance as a share of the distance of two texts of
+one class.
 Limits were set before the first run: distinct is at least .05 and .5, uniform less than .02 or less than .25.
 Smoothing draws word distributions together, the more so the fewer words there are; so their KL is also measured at
 40,000 words a class, of training texts.
@@ -34,10 +35,11 @@ import numpy as np
 
 import sparsevae as sv
 from reproductions import jobs, sentences
-from sparsevae import metrics, plots
-from sparsevae.by_class import classes
-from sparsevae.data import dbpedia, yelp
-from sparsevae.text import UNKNOWN
+from sparsevae import metrics
+from sparsevae.analysis.classes import classes
+from sparsevae.data.sets import dbpedia, yelp
+from sparsevae.report import style as plots
+from sparsevae.text.splitting import UNKNOWN
 
 PRIORS = ("30,10", "10,30")
 BATCH = {"dbpedia": 512, "yelp": 256}
@@ -189,7 +191,7 @@ def figure(results: list[dict[str, Any]], path: Path) -> None:
     """Gates of classes for every set (a line) and prior, the KL of their words last; one seed, and shared shades."""
     first = {(r["data"], r["prior"]): r for r in reversed(results)}
     sets, priors = (list(dict.fromkeys(r[key] for r in results)) for key in ("data", "prior"))
-    fig = plots._figure(5 * (len(priors) + 1), 3.2 * len(sets))
+    fig = plots.new_figure(5 * (len(priors) + 1), 3.2 * len(sets))
     axes = fig.subplots(len(sets), len(priors) + 1, squeeze=False)
     top = max(np.max(r["equal_word_kl"]) for r in results)
     for line, data in zip(axes, sets, strict=True):

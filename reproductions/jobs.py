@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 import sparsevae as sv
-from sparsevae.storage import write_file
+from sparsevae.storage.atomic import write_file
 
 __all__ = ["finished", "options", "recall", "run", "run_stack"]
 

@@ -31,11 +31,12 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from reproductions.simplex import Loss, sparsemax, sparsemax_loss
-from sparsevae.labels import check_form
+from sparsevae.checks import check_number
+from sparsevae.inputs.labels import check_form
 from sparsevae.metrics.arrays import Floats
 from sparsevae.metrics.multilabel import binary
-from sparsevae.parameters import check_choice, check_number, parameters
-from sparsevae.text import encode, text_columns
+from sparsevae.parameters import check_choice, parameters
+from sparsevae.text.reading import encode, text_columns
 
 __all__ = ["LinearMultiLabel"]
 

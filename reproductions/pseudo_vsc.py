@@ -23,7 +23,7 @@ import torch
 import sparsevae as sv
 from reproductions import jobs
 from reproductions.stack import fit_together
-from sparsevae.distributions import divergence
+from sparsevae.distributions.kl import divergence
 
 ALPHA = 0.01
 SLAB_WARMUP = [0.0, 0.02]

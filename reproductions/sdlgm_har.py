@@ -44,9 +44,10 @@ def train(steps: int, seed: int, samples: int = 4, device: str = "auto") -> dict
 
 
 def figure(curve: dict[str, Any], path: Any) -> None:
-    from sparsevae.rates import RateDistortion
+    from sparsevae.analysis.rates import RateDistortion
+    from sparsevae.report.results import rate_distortion
 
-    RateDistortion.from_dict(curve).plot().savefig(path, dpi=130)
+    rate_distortion(RateDistortion.from_dict(curve)).savefig(path, dpi=130)
 
 
 def main() -> None:

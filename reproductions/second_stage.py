@@ -28,7 +28,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.neural_network import MLPClassifier
 
 import sparsevae as sv
-from sparsevae.two_stage import second_stage
+from sparsevae.analysis.second_stage import second_stage
 
 SETTINGS: dict[str, Any] = {
     "n_components": 200,

@@ -31,7 +31,7 @@ import sparsevae as sv
 from reproductions import jobs
 from reproductions.stack import fit_together
 from sparsevae import metrics
-from sparsevae.data import smiley
+from sparsevae.data.sets import smiley
 
 ALPHA = {"VSC": 0.05, "PseudoVSC": 0.03}  # P(on) of a unit, and of a pseudo-input's units in the mean
 CLIP = {"PseudoVSC": 200.0}  # norm of a gradient; without it one run in nine of PseudoVSC goes astray, at J = 120

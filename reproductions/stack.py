@@ -16,17 +16,18 @@ from torch import Tensor
 from torch.distributions import Distribution
 
 import sparsevae as sv
-from sparsevae.architectures import Sizes
-from sparsevae.distributions import normal_by_variance
-from sparsevae.families import FixedGaussianData, Likelihood
-from sparsevae.gradients import SlopeAnnealed
-from sparsevae.objectives import Objective
-from sparsevae.priors import FixedCapped, FixedCounts, FixedOneHots, FixedSpikeSlab, Prior, StandardNormal
-from sparsevae.pseudo_inputs import PseudoInputs
-from sparsevae.rows import place
-from sparsevae.terms import AggregateSparsity
-from sparsevae.training import fit
-from sparsevae.training_draws import Temperature
+from sparsevae.distributions.discrete_draws import Temperature
+from sparsevae.distributions.gaussian import normal_by_variance
+from sparsevae.inputs.rows import place
+from sparsevae.latent.objective import Objective
+from sparsevae.latent.priors import FixedCapped, FixedCounts, FixedOneHots, FixedSpikeSlab, Prior, StandardNormal
+from sparsevae.latent.pseudo_inputs import PseudoInputs
+from sparsevae.latent.terms import AggregateSparsity
+from sparsevae.likelihoods.base import Likelihood
+from sparsevae.likelihoods.gaussian import FixedGaussianData
+from sparsevae.networks.architectures import Sizes
+from sparsevae.sampling.gradients import SlopeAnnealed
+from sparsevae.training.loop import fit
 
 __all__ = ["fit_together"]
 
@@ -127,7 +128,7 @@ def fit_together(members: Sequence[Any], X: Any) -> None:
             m.raw.data = m.raw.data.expand(n).clone()
         if isinstance(m, SlopeAnnealed):  # its slope is part of the law, and of the state: one a member
             m.slope = m.slope.expand(n).clone()
-    stack = first.story(encoder, posterior, decoder, likelihood, _prior(members)).to(device)
+    stack = first.model_class(encoder, posterior, decoder, likelihood, _prior(members)).to(device)
     states, wanted = [m.model_.state_dict() for m in members], stack.state_dict()
     stack.load_state_dict({k: torch.stack([s[k] for s in states]).view_as(wanted[k]) for k in wanted})
     data = place(rows, device, resident=True)
@@ -145,4 +146,4 @@ def fit_together(members: Sequence[Any], X: Any) -> None:
         m.model_.eval()
         m.history_.extend(history)
         m.n_steps_ = settings.total_steps(data.shape[0])
-        m._settle(rows)
+        m._after_training(rows)

@@ -13,15 +13,23 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from sparsevae import data, metrics
-    from sparsevae.auditing import Audit, audit
-    from sparsevae.by_class import Classes, classes
-    from sparsevae.capped import Capped
-    from sparsevae.collapse import noise_experiment
-    from sparsevae.counts import Counts
-    from sparsevae.distributions import SpikeSlab
-    from sparsevae.estimator import SparseCoder
-    from sparsevae.history import History
-    from sparsevae.loading import load
+    from sparsevae.analysis.audit import audit
+    from sparsevae.analysis.audit_result import Audit
+    from sparsevae.analysis.classes import Classes, classes
+    from sparsevae.analysis.noise_experiment import noise_experiment
+    from sparsevae.analysis.pruning import prune
+    from sparsevae.analysis.rates import RateDistortion, rate_distortion
+    from sparsevae.analysis.second_stage import second_stage
+    from sparsevae.analysis.sizing import SuggestedSize, suggest_size
+    from sparsevae.analysis.traversals import activation_matrix, edits, interpolate, traverse
+    from sparsevae.analysis.unit_words import TopWords, top_texts, top_words
+    from sparsevae.distributions.capped import Capped
+    from sparsevae.distributions.counts import Counts
+    from sparsevae.distributions.spike_slab import SpikeSlab
+    from sparsevae.estimator.coder import SparseCoder
+    from sparsevae.estimator.splits import MultiLabelKFold, stratified_folds, stratified_split
+    from sparsevae.exceptions import DivergenceError, SparsityWarning, StorageError
+    from sparsevae.inputs.texts import Text
     from sparsevae.models import (
         HSVAE,
         MAT,
@@ -36,64 +44,37 @@ if TYPE_CHECKING:
         PseudoVSC,
         SDLGMClassifier,
         SDLGMCounter,
+        load,
     )
-    from sparsevae.pruning import prune
-    from sparsevae.rates import RateDistortion, rate_distortion
     from sparsevae.schedules import Constant, Cosine, Cyclical, Exponential, Linear, Step
-    from sparsevae.settings import Training
-    from sparsevae.sizing import SuggestedSize, suggest_size
-    from sparsevae.splits import MultiLabelKFold, stratified_folds, stratified_split
-    from sparsevae.storage import StorageError
-    from sparsevae.text import Vocabulary
-    from sparsevae.texts import Text
-    from sparsevae.training import DivergenceError, SparsityWarning
-    from sparsevae.traversals import activation_matrix, edits, interpolate, traverse
-    from sparsevae.two_stage import second_stage
-    from sparsevae.unit_words import TopWords, top_texts, top_words
+    from sparsevae.text.vocabulary import Vocabulary
+    from sparsevae.training.history import History
+    from sparsevae.training.settings import Training
 
 _WHERE = {
-    "data": "sparsevae.data",
-    "Capped": "sparsevae.capped",
-    "Counts": "sparsevae.counts",
-    "SpikeSlab": "sparsevae.distributions",
-    "SparseCoder": "sparsevae.estimator",
-    "load": "sparsevae.loading",
-    "Constant": "sparsevae.schedules",
-    "Cosine": "sparsevae.schedules",
-    "Cyclical": "sparsevae.schedules",
-    "Exponential": "sparsevae.schedules",
-    "Linear": "sparsevae.schedules",
-    "Step": "sparsevae.schedules",
-    "StorageError": "sparsevae.storage",
-    "Text": "sparsevae.texts",
-    "Vocabulary": "sparsevae.text",
-    "DivergenceError": "sparsevae.training",
-    "History": "sparsevae.history",
-    "SparsityWarning": "sparsevae.training",
-    "Training": "sparsevae.settings",
-    "Audit": "sparsevae.auditing",
-    "audit": "sparsevae.auditing",
-    "prune": "sparsevae.pruning",
-    "SuggestedSize": "sparsevae.sizing",
-    "suggest_size": "sparsevae.sizing",
-    "noise_experiment": "sparsevae.collapse",
-    "second_stage": "sparsevae.two_stage",
-    "traverse": "sparsevae.traversals",
-    "interpolate": "sparsevae.traversals",
-    "edits": "sparsevae.traversals",
-    "activation_matrix": "sparsevae.traversals",
-    "MultiLabelKFold": "sparsevae.splits",
-    "stratified_folds": "sparsevae.splits",
-    "stratified_split": "sparsevae.splits",
-    "RateDistortion": "sparsevae.rates",
-    "rate_distortion": "sparsevae.rates",
-    "Classes": "sparsevae.by_class",
-    "classes": "sparsevae.by_class",
-    "TopWords": "sparsevae.unit_words",
-    "top_texts": "sparsevae.unit_words",
-    "top_words": "sparsevae.unit_words",
-    "metrics": "sparsevae.metrics",
+    "sparsevae.analysis.audit": "Audit audit",
+    "sparsevae.analysis.classes": "Classes classes",
+    "sparsevae.analysis.noise_experiment": "noise_experiment",
+    "sparsevae.analysis.pruning": "prune",
+    "sparsevae.analysis.rates": "RateDistortion rate_distortion",
+    "sparsevae.analysis.second_stage": "second_stage",
+    "sparsevae.analysis.sizing": "SuggestedSize suggest_size",
+    "sparsevae.analysis.traversals": "activation_matrix edits interpolate traverse",
+    "sparsevae.analysis.unit_words": "TopWords top_texts top_words",
+    "sparsevae.distributions.capped": "Capped",
+    "sparsevae.distributions.counts": "Counts",
+    "sparsevae.distributions.spike_slab": "SpikeSlab",
+    "sparsevae.estimator.coder": "SparseCoder",
+    "sparsevae.estimator.splits": "MultiLabelKFold stratified_folds stratified_split",
+    "sparsevae.exceptions": "DivergenceError SparsityWarning StorageError",
+    "sparsevae.inputs.texts": "Text",
+    "sparsevae.models": "load",
+    "sparsevae.schedules": "Constant Cosine Cyclical Exponential Linear Step",
+    "sparsevae.text.vocabulary": "Vocabulary",
+    "sparsevae.training.history": "History",
+    "sparsevae.training.settings": "Training",
 }
+_PUBLIC = {name: module for module, names in _WHERE.items() for name in names.split()}
 
 __all__ = [
     "HSVAE",
@@ -155,9 +136,10 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     """Public names are imported when first used, so `import sparsevae` stays light; models come from the registry."""
-    if name in _WHERE:
-        module = importlib.import_module(_WHERE[name])
-        return module if name in ("data", "metrics") else getattr(module, name)
+    if name in ("data", "metrics"):
+        return importlib.import_module(f"sparsevae.{name}")
+    if name in _PUBLIC:
+        return getattr(importlib.import_module(_PUBLIC[name]), name)
     if name[:1].isupper() and name in (known := importlib.import_module("sparsevae.models").known()):
         return known[name]
     raise AttributeError(f"module 'sparsevae' has no attribute {name!r}")

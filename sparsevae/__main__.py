@@ -18,13 +18,13 @@ def main() -> int:
         messages.occupy_descriptors()
         return messages.finished(cli.main())
     except (KeyboardInterrupt, SystemExit) as stop:
-        _say_so()
+        _note_interruption()
         return 130 if isinstance(stop, KeyboardInterrupt) else 143
     finally:
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # once more while Python shuts down: it ends at once
 
 
-def _say_so() -> None:
+def _note_interruption() -> None:
     """Not by a stream: one may be missing, or half way through a write of its own."""
     with contextlib.suppress(OSError):
         os.write(2, b"sparsevae: interrupted.\n")
@@ -34,7 +34,7 @@ def _stop(number: int, frame: FrameType | None) -> None:
     """Raise KeyboardInterrupt or SystemExit; during an import, which may swallow or change them, end at once."""
     while frame is not None:
         if frame.f_code.co_filename.startswith("<frozen importlib"):
-            _say_so()
+            _note_interruption()
             os._exit(128 + number)
         frame = frame.f_back
     raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(128 + number)

@@ -14,10 +14,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import IO, Any, cast
 
-__all__ = ["escaped", "finished", "occupy_descriptors", "say", "show", "standard_error"]
 
-
-def say(line: str) -> None:
+def note(line: str) -> None:
     """Write one line to standard error; never raises, and never writes anywhere else."""
     standard_error().write(f"{line}\n")
 

@@ -20,21 +20,7 @@ from typing import Any, NamedTuple, TypeVar, dataclass_transform
 import numpy as np
 
 from sparsevae import schedules
-from sparsevae.numeric import check_number, check_seed, shown
-
-__all__ = [
-    "Parameter",
-    "check_caps",
-    "check_choice",
-    "check_course",
-    "check_number",
-    "check_seed",
-    "check_units",
-    "decode",
-    "documented",
-    "encode",
-    "parameters",
-]
+from sparsevae.checks import check_number, shown
 
 T = TypeVar("T")
 

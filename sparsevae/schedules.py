@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from numbers import Integral
 
-from sparsevae.numeric import check_number, is_number, shown
+from sparsevae.checks import check_number, is_number, shown
 
 __all__ = ["Constant", "Cosine", "Cyclical", "Exponential", "Linear", "Schedule", "Step"]
 
@@ -122,8 +122,8 @@ class Exponential:
         check_number("every", self.every, "an integer above 0", lambda n: n > 0, whole=True)
 
     def __call__(self, step: int, total: int) -> float:
-        held = step - step % self.every
-        return max(self.floor, self.start * math.exp(-self.rate * held))
+        start = step - step % self.every
+        return max(self.floor, self.start * math.exp(-self.rate * start))
 
     def ends(self) -> tuple[float, ...]:
         """The first value, and the one that a run without end comes to; a negative rate leads beyond all bounds."""

@@ -6,7 +6,7 @@ whether a model keeps the conventions everything else relies on: shapes, randomn
 that follow the posterior, bounds that refuse relaxed ones. Both raise an AssertionError that says what was expected.
 
 >>> import torch
->>> from sparsevae.distributions import SpikeSlab
+>>> from sparsevae.distributions.spike_slab import SpikeSlab
 >>> check_distribution(SpikeSlab, (torch.tensor([-1.0, 2.0]), torch.tensor([0.5, 0.0]), torch.ones(2)), atoms=(0.0,))
 """
 
@@ -18,14 +18,14 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution
 
-from sparsevae.bounds import bounds, log_weights
-from sparsevae.distributions import SpikeSlab, closed_form, divergence, unit_divergence
-from sparsevae.draw import Draw, PerRow, row_keys
-from sparsevae.model import LatentModel, Trace
-from sparsevae.objectives import kl, nll
+from sparsevae.distributions.kl import closed_form, divergence, unit_divergence
+from sparsevae.distributions.spike_slab import SpikeSlab
+from sparsevae.latent.bounds import bounds, log_weights
+from sparsevae.latent.model import LatentModel, Trace
+from sparsevae.latent.objective import kl, nll
+from sparsevae.sampling.draw import Draw
+from sparsevae.sampling.noise import PerRow, row_keys
 from sparsevae.threads import threads
-
-__all__ = ["check_distribution", "check_model"]
 
 Make = Callable[..., Distribution]
 _SIGMAS = 5.0  # a fixed seed and a true claim: one false alarm in two million
@@ -245,12 +245,12 @@ def check_model(model: LatentModel, x: Tensor, *, members: tuple[int, ...] = (),
     assert len(keys.unique()) == n, "x must hold different rows"
     before = torch.get_rng_state()
 
-    def tell(hard: bool, rows: Tensor = x, k: Tensor = keys, again: int = 0) -> Trace:
+    def drawn(hard: bool, rows: Tensor = x, k: Tensor = keys, again: int = 0) -> Trace:
         trace = model(rows, Draw(PerRow(k, seed + again), hard=hard))
         assert isinstance(trace, Trace), f"forward must return a Trace, got {type(trace).__name__}"
         return trace
 
-    soft, hard = tell(False), tell(True)
+    soft, hard = drawn(False), drawn(True)
     for trace, kind in ((soft, False), (hard, True)):
         assert trace.hard is kind, f"a trace drawn with hard={kind} must say so, it says {trace.hard}"
         assert trace.latents, "a trace needs a latent site"
@@ -271,8 +271,8 @@ def check_model(model: LatentModel, x: Tensor, *, members: tuple[int, ...] = (),
                 assert bool((term >= -1e-4).all()), f"the term {name} is negative: {float(term.min())}"
 
     with torch.no_grad():
-        _check_draws([tell(True, again=i) for i in range(20)])
-    for name, site in tell(True).latents.items():
+        _check_draws([drawn(True, again=i) for i in range(20)])
+    for name, site in drawn(True).latents.items():
         assert torch.equal(site.value, hard.latents[name].value), f"the same noise gave two draws of {name!r}"
     _check_refusal(soft)
     _check_gradient_flow(model, soft)
@@ -288,7 +288,7 @@ def check_model(model: LatentModel, x: Tensor, *, members: tuple[int, ...] = (),
     assert bool((b.elbo <= b.importance + 1e-6 * (1 + b.elbo.abs())).all()), "an ELBO exceeds its importance bound"
     assert bool(((b.effective_samples > 1 - 1e-6) & (b.effective_samples < 3 + 1e-6)).all()), "1 <= ESS <= K"
     with torch.no_grad():
-        alone = log_weights(tell(True, x[:1], keys[:1]))
+        alone = log_weights(drawn(True, x[:1], keys[:1]))
         together = log_weights(hard)[..., :1]
     _close(alone, together, 1e-3 * (1 + together.abs()), "a row's log-weight, alone and among others")
     assert torch.equal(torch.get_rng_state(), before), "the model used the global random state; draw through `Draw`"

@@ -10,8 +10,6 @@ from pathlib import Path
 
 import torch
 
-__all__ = ["cpu_quota", "cuda_arithmetic", "inference", "ordinary", "threads"]
-
 _DTYPE = torch.float32  # of networks and all that they compute
 
 

@@ -17,9 +17,11 @@ import numpy as np
 import pytest
 
 import sparsevae as sv
-from sparsevae import advice, cli, messages, progress
-from sparsevae.checkpoint import RunFolder
-from sparsevae.step import Run
+from sparsevae import cli, messages
+from sparsevae import exceptions as advice
+from sparsevae.storage.checkpoint import RunFolder
+from sparsevae.training import progress
+from sparsevae.training.step import Run
 
 ROOT = Path(__file__).parents[1]
 X = np.random.default_rng(0).normal(size=(60, 5)).astype(np.float32)
@@ -86,9 +88,9 @@ def test_a_message_never_fails_and_never_goes_to_stdout(
 ) -> None:
     stream: Any = STREAMS[kind]()
     monkeypatch.setattr(sys, "stderr", stream)
-    messages.say("ℵ line")
+    messages.note("ℵ line")
     bar = progress.Progress("VAE", 10, verbose=1)
-    bar.say("an é")
+    bar.note("an é")
     bar.close()
     assert not messages.standard_error().isatty()
     assert cli.main(["fit", "VCS", "-d", "x", "-o", "y"]) == 1  # its error line
@@ -118,7 +120,7 @@ def test_one_module_writes_and_one_warns() -> None:
     """Lines of doctests apart."""
     rules = {
         r"^\s*print\(|sys\.(__)?std(out|err)": "messages.py",
-        r"\bwarnings\.warn\(": "advice.py",
+        r"\bwarnings\.warn\(": "exceptions.py",
         r"stderr=True|\becho\(": "messages.py",  # of rich and typer
     }
     for path in (ROOT / "sparsevae").rglob("*.py"):
@@ -148,8 +150,8 @@ def test_where_warnings_are_errors_the_model_is_fitted_and_the_run_saved(tmp_pat
 def test_a_warning_in_the_middle_of_a_run_waits_for_its_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recwarn: pytest.WarningsRecorder
 ) -> None:
-    wild = X.copy()
-    wild[:12] *= 1e30
+    nonfinite_rows = X.copy()
+    nonfinite_rows[:12] *= 1e30
     seen: list[int] = []
     est = estimator(validation_fraction=0.5, folder=str(tmp_path)).set_params(scale="none", likelihood="gaussian")
     monkeypatch.setattr(Run, "validate", lambda self, items: float("inf"))
@@ -164,41 +166,41 @@ def test_a_warning_in_the_middle_of_a_run_waits_for_its_end(
 
 
 def test_a_user_s_own_function_hears_its_warnings_at_once() -> None:
-    heard: list[int] = []
+    received: list[int] = []
 
     def watch(row: Any) -> None:
         with pytest.warns(UserWarning, match="mine"):
-            advice.advise("mine")
-        heard.append(row["step"])
+            advice.warn_caller("mine")
+        received.append(row["step"])
 
     with pytest.warns(sv.SparsityWarning):
         estimator().fit(X, watch=watch)
-    assert heard == [20, 40, 60]
+    assert received == [20, 40, 60]
 
 
 def test_what_is_held_back_is_told_by_the_outermost_and_by_its_own_thread() -> None:
-    def told(caught: Any) -> list[str]:
+    def reported(caught: Any) -> list[str]:
         return [str(w.message) for w in caught]
 
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         with advice.until_saved():
-            advice.advise("found before the work")
-            assert told(caught) == ["found before the work"]
-            with advice.held_back(), advice.held_back():
-                advice.advise("first")
-                other = threading.Thread(target=advice.advise, args=["of another thread"])
+            advice.warn_caller("found before the work")
+            assert reported(caught) == ["found before the work"]
+            with advice.delay_warnings(), advice.delay_warnings():
+                advice.warn_caller("first")
+                other = threading.Thread(target=advice.warn_caller, args=["of another thread"])
                 other.start()
                 other.join()
-            with advice.held_back():
-                advice.advise("second")
-            assert told(caught)[1:] == ["of another thread"]
-        assert told(caught)[2:] == ["first", "second"]
+            with advice.delay_warnings():
+                advice.warn_caller("second")
+            assert reported(caught)[1:] == ["of another thread"]
+        assert reported(caught)[2:] == ["first", "second"]
 
 
-@advice.held_back()
+@advice.delay_warnings()
 def fails() -> None:
-    advice.advise("an error")  # warnings are errors here
+    advice.warn_caller("an error")  # warnings are errors here
     raise ZeroDivisionError
 
 
@@ -213,7 +215,7 @@ def test_a_warning_that_cannot_be_shown_is_no_error(kind: str, monkeypatch: pyte
     monkeypatch.setattr(warnings, "showwarning", lambda message, *where, **more: stream.write(str(message)))
     with warnings.catch_warnings():
         warnings.simplefilter("always")
-        advice.advise("unheard")
+        advice.warn_caller("unheard")
 
 
 # -- the command line -------------------------------------------------------------------------------------------
@@ -313,6 +315,7 @@ def process(line: str, folder: Path, *words: str, **environment: str) -> subproc
     return subprocess.run(shell, capture_output=True, text=True, env=own, cwd=folder)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs a full device")
 def test_a_process_whose_output_fails_ends_with_its_own_exit_code(tmp_path: Path) -> None:
     """Python's own would be 120."""

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from sparsevae.parameters import check_course
 from sparsevae.schedules import Constant, Cosine, Cyclical, Exponential, Linear, Schedule, Step
-from sparsevae.settings import _DECAYS, Training
+from sparsevae.training.settings import _DECAYS, Training
 
 VALUES = st.floats(-1e3, 1e3)
 TOTALS = st.integers(1, 10_000)

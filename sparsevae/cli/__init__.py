@@ -23,12 +23,11 @@ from typing import Any
 
 import typer
 
-from sparsevae.advice import until_saved
+from sparsevae.cli.app import app
+from sparsevae.cli.groups import UsageError
+from sparsevae.cli.messages import log_shown, note, show_warning
+from sparsevae.exceptions import until_saved
 from sparsevae.messages import escaped
-
-from .commands import app
-from .groups import UsageError
-from .messages import log_shown, say, show_warning
 
 __all__ = ["main"]
 
@@ -48,12 +47,12 @@ def main(args: Sequence[str] | None = None) -> int:
         except SystemExit as stop:
             return stop.code if isinstance(stop.code, int) else int(stop.code is not None)
         except UsageError as error:
-            say(f"error: {_short(_usage(error))}")
+            note(f"error: {_short(_usage(error))}")
             return 2
         except Exception as error:
             if debug or not _is_mistake(error):
                 raise
-            say(f"error: {_short(_mistake(error))}")
+            note(f"error: {_short(_mistake(error))}")
             return code or 1  # a run that was interrupted, of which there is a warning
     return code or 0
 
@@ -90,6 +89,6 @@ def _is_mistake(error: Exception) -> bool:
         return True
     if isinstance(error, (ValueError, TypeError, OSError, Warning)):
         return True
-    from sparsevae.training import DivergenceError
+    from sparsevae.exceptions import DivergenceError
 
     return isinstance(error, DivergenceError)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .values import members_of, once, parse, schedule, spelling, written
+from sparsevae.cli.values import members_of, once, parse, schedule, spelling, written
 
 if TYPE_CHECKING:
     from sparsevae.parameters import Parameter

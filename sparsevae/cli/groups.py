@@ -9,7 +9,7 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from sparsevae.messages import say
+from sparsevae.messages import note
 
 UsageError: Any = typer.BadParameter.__base__  # typer's own or click's, by typer's version
 
@@ -28,8 +28,8 @@ class Command(TyperCommand):
         panels: dict[str, list[tuple[str, str]]] = {}
         for p in self.get_params(ctx):
             if line := p.get_help_record(ctx):
-                usual = "Arguments" if p.param_type_name == "argument" else "Options"
-                panels.setdefault(getattr(p, "rich_help_panel", None) or usual, []).append(line)
+                panel = "Arguments" if p.param_type_name == "argument" else "Options"
+                panels.setdefault(getattr(p, "rich_help_panel", None) or panel, []).append(line)
         for panel, lines in panels.items():
             with formatter.section(panel):
                 formatter.write_dl(lines)
@@ -40,14 +40,14 @@ class Group(TyperGroup):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if not args:
-            say(ctx.get_help())
+            note(ctx.get_help())
             raise typer.Exit(2)
         with _known(ctx):
             return super().parse_args(ctx, args)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if self.get_command(ctx, args[0]) is None:
-            from sparsevae.data.suggest import unknown
+            from sparsevae.exceptions import unknown
 
             raise UsageError(unknown("command", args[0], self.list_commands(ctx)), ctx)
         return super().resolve_command(ctx, args)

@@ -12,17 +12,17 @@ from sparsevae import messages
 _LOG = logging.getLogger("sparsevae")
 
 
-def say(line: str) -> None:
-    messages.say(f"sparsevae: {line}")
+def note(line: str) -> None:
+    messages.note(f"sparsevae: {line}")
 
 
 def show_warning(message: Warning | str, *where: Any, **more: Any) -> None:
-    say(f"warning: {message}")
+    note(f"warning: {message}")
 
 
 class _Shown(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
-        say(record.getMessage())
+        note(record.getMessage())
 
 
 @contextmanager

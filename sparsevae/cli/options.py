@@ -9,8 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
-from .messages import hush
-from .values import once, parse
+from sparsevae.cli.messages import hush
+from sparsevae.cli.values import once, parse
 
 
 def reader(kind: Any, least: int | None = None) -> Callable[[Any], Any]:

@@ -12,7 +12,7 @@ from typing import Any
 
 def write_whole(path: Path, write: Callable[[Any], object]) -> None:
     """All of the file or nothing of it: made in memory, then put in its place in one move."""
-    from sparsevae.storage import write_file
+    from sparsevae.storage.atomic import write_file
 
     buffer = io.BytesIO()
     write(buffer)

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from .options import Part
+from sparsevae.cli.options import Part
 
 if TYPE_CHECKING:
     from sparsevae.data import Dataset
-    from sparsevae.estimator import SparseCoder
-    from sparsevae.supervised import LabelledCoder
+    from sparsevae.estimator.coder import SparseCoder
+    from sparsevae.estimator.supervised import LabelledCoder
 
 
 SECOND_STAGE = "second-stage"  # within a model's folder: the folder of a model of its codes
@@ -24,7 +24,7 @@ CODES_OF = "codes-of.txt"  # within that: the name of the weights whose codes th
 
 
 def load_model(folder: Path) -> SparseCoder:
-    from sparsevae.loading import load
+    from sparsevae.models import load
 
     est: SparseCoder = load(folder)
     return est
@@ -32,7 +32,8 @@ def load_model(folder: Path) -> SparseCoder:
 
 def load_second_stage(folder: Path) -> SparseCoder:
     """The model of a saved model's codes; refused where that has been trained since."""
-    from sparsevae.storage import read_file, weights_name
+    from sparsevae.storage.atomic import read_file
+    from sparsevae.storage.folder import weights_name
 
     place = folder / SECOND_STAGE
     if not place.exists():
@@ -52,7 +53,7 @@ def dataset(
     `column` holds the texts of a table; `texts` says that there must be some, since the model was fitted on them.
     """
     from sparsevae.data import load, names
-    from sparsevae.texts import is_text_file
+    from sparsevae.inputs.kind import is_text_file
 
     text_file = is_text_file(data, column, expected=texts)
     if text_file:
@@ -110,14 +111,14 @@ def _texts(data: str, column: str | None) -> Dataset:
     import numpy as np
 
     from sparsevae.data import Dataset
-    from sparsevae.texts import texts_of
+    from sparsevae.inputs.kind import texts_of
 
     return Dataset(data, X=np.array(texts_of(Path(data), column), dtype=object))
 
 
 def named(est: SparseCoder, data: str, split: Part | None, options: Iterable[str] | None) -> tuple[Dataset, Part]:
     """`dataset` as a fitted model reads it."""
-    from sparsevae.texts import Texts
+    from sparsevae.inputs.texts import Texts
 
     return dataset(data, split, options, est.input_.column, texts=isinstance(est.input_, Texts))
 
@@ -138,7 +139,7 @@ def part_of(found: Dataset, part: Part) -> Any:
 
 def as_labelled(est: SparseCoder) -> LabelledCoder | None:
     """The model, where it learns from labels."""
-    from sparsevae.supervised import LabelledCoder
+    from sparsevae.estimator.supervised import LabelledCoder
 
     return est if isinstance(est, LabelledCoder) else None
 

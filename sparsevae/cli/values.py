@@ -91,7 +91,7 @@ def once(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
 def _course(text: str) -> Any:
     """A schedule, from its name and its arguments."""
     from sparsevae import schedules
-    from sparsevae.data.suggest import unknown
+    from sparsevae.exceptions import unknown
 
     known = {name.lower(): getattr(schedules, name) for name in schedules.__all__ if name != "Schedule"}
     word, *words = text.lower().split(":")

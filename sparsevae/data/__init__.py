@@ -8,14 +8,14 @@
 Dataset('digits', X=(1438, 64) uint8, X_test=(359, 64) uint8, y, image_shape=(8, 8))
 """
 
-from . import smiley, tiles
-from .arff import read_arff
-from .binarisation import binarise
-from .catalogue import Info, info, load, names
-from .dataset import Dataset
-from .files import Table, read_array
-from .idx import read_idx
-from .mulan import read_mulan
+from sparsevae.data.binarisation import binarise
+from sparsevae.data.catalogue import Info, info, load, names
+from sparsevae.data.dataset import Dataset
+from sparsevae.data.files import Table, read_array
+from sparsevae.data.readers.arff import read_arff
+from sparsevae.data.readers.idx import read_idx
+from sparsevae.data.readers.mulan import read_mulan
+from sparsevae.data.sets import smiley, tiles
 
 __all__ = [
     "Dataset",

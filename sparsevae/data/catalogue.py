@@ -10,13 +10,27 @@ from numbers import Integral
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from sparsevae.numeric import is_number
-
-from . import celeba, counting, dbpedia, digits, har, mnist, mulan, smiley, tiles, yelp
-from .dataset import Dataset
-from .fetch import ByHand, Collection
-from .files import READERS, read_array
-from .suggest import unknown
+from sparsevae.checks import is_number
+from sparsevae.data.dataset import Dataset
+from sparsevae.data.fetch import ByHand, Collection
+from sparsevae.data.files import READERS, read_array
+from sparsevae.data.sets import (
+    celeba,
+    dbpedia,
+    digits,
+    har,
+    mnist,
+    smiley,
+    tiles,
+    yelp,
+)
+from sparsevae.data.sets import (
+    digit_canvas as counting,
+)
+from sparsevae.data.sets import (
+    multilabel as mulan,
+)
+from sparsevae.exceptions import unknown
 
 
 class Entry(NamedTuple):

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from sparsevae.memory import check_room
-from sparsevae.parameters import check_number
+from sparsevae.checks import check_number, check_room
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array

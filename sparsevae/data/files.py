@@ -13,21 +13,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ..advice import advise
-from ..opening import (
-    DataFileError,
-    check_size,
-    holds_texts,
-    opened,
-    parsing,
-    plain_type,
-    read_csv,
-    read_parquet,
-    size_of,
-)
-from ..text import columns_named, encode, is_number, some
-from .dataset import Rows
-from .suggest import unknown
+from sparsevae.data.dataset import Rows
+from sparsevae.exceptions import DataFileError, unknown, warn_caller
+from sparsevae.files import check_size, holds_texts, opened, parsing, plain_type, read_csv, read_parquet, size_of
+from sparsevae.text.reading import columns_named, encode, is_number, some
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -228,9 +217,9 @@ def _numeric(path: Path, table: Any) -> tuple[np.ndarray, tuple[str, ...]]:
         )
         raise ValueError(expected + what)
     if empty:
-        advise(f"{path}: left out, no value in any row: {some(empty)}")
+        warn_caller(f"{path}: left out, no value in any row: {some(empty)}")
     if labels:
-        advise(f"{path}: left out, row labels: the column without a name, as pandas writes its index")
+        warn_caller(f"{path}: left out, row labels: the column without a name, as pandas writes its index")
     X = np.empty((table.num_rows, len(columns)), dtype=np.result_type(*columns.values()))
     for place, column in enumerate(columns.values()):
         X[:, place] = column

@@ -9,7 +9,7 @@
 Each row has one active unit, and taken together all units are used alike: sparse and distributed.
 """
 
-from .correlation import (
+from sparsevae.metrics.correlation import (
     BestMatch,
     Presence,
     best_match,
@@ -20,7 +20,7 @@ from .correlation import (
     units_per_group,
     used_units,
 )
-from .disentanglement import (
+from sparsevae.metrics.disentanglement import (
     DCI,
     dci,
     dci_completeness,
@@ -29,8 +29,8 @@ from .disentanglement import (
     modularity,
     sap,
 )
-from .factors import mutual_information
-from .multilabel import (
+from sparsevae.metrics.factors import mutual_information
+from sparsevae.metrics.multilabel import (
     Interval,
     LabelTable,
     bootstrap_interval,
@@ -39,8 +39,8 @@ from .multilabel import (
     macro_f1,
     micro_f1,
 )
-from .probe import linear_probe
-from .sparsity import (
+from sparsevae.metrics.probe import linear_probe
+from sparsevae.metrics.sparsity import (
     ClassHoyer,
     CodeHoyer,
     active_units,
@@ -50,8 +50,8 @@ from .sparsity import (
     code_hoyer,
     hoyer,
 )
-from .stability import Matching, match_units, seed_stability
-from .words import (
+from sparsevae.metrics.stability import Matching, match_units, seed_stability
+from sparsevae.metrics.words import (
     at_equal,
     class_gates,
     class_word_divergence,

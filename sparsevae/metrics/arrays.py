@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from sparsevae.parameters import check_number
+from sparsevae.checks import check_number
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array, csr_matrix

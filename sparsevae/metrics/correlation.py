@@ -17,19 +17,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from .arrays import Codes, Floats, Integers, Mask, amount, matrix, near_one, same_rows, spread
-
-__all__ = [
-    "BestMatch",
-    "Presence",
-    "best_match",
-    "block_purity",
-    "contrast",
-    "correlation_matrix",
-    "presence_accuracy",
-    "units_per_group",
-    "used_units",
-]
+from sparsevae.metrics.arrays import Codes, Floats, Integers, Mask, amount, matrix, near_one, same_rows, spread
 
 Groups: TypeAlias = Mapping[str, slice | Sequence[int]]
 
@@ -64,7 +52,7 @@ def units_per_group(C: Codes, groups: Groups, used: npt.ArrayLike | None = None,
     Parameters
     ----------
     C : (J, K) from :func:`correlation_matrix`
-    groups : dict of name -> columns of C, such as ``sparsevae.data.smiley.GROUPS``
+    groups : dict of name -> columns of C, such as ``sparsevae.data.sets.smiley.GROUPS``
     used : (J,) mask, such as :func:`used_units`, or None for the units that correlate with anything
     floor : float
         A unit without a correlation above it belongs nowhere; the figures of the paper use .07.

@@ -23,22 +23,11 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from sparsevae.parameters import check_number
-
-from .arrays import Codes, Floats, matrix
-from .correlation import correlation_matrix
-from .factors import Discrete, checked_factors, cut, entropy, information, mutual_information
-from .predictors import PREDICTORS
-
-__all__ = [
-    "DCI",
-    "dci",
-    "dci_completeness",
-    "dci_disentanglement",
-    "mig",
-    "modularity",
-    "sap",
-]
+from sparsevae.checks import check_number
+from sparsevae.metrics.arrays import Codes, Floats, matrix
+from sparsevae.metrics.correlation import correlation_matrix
+from sparsevae.metrics.factors import Discrete, checked_factors, cut, entropy, information, mutual_information
+from sparsevae.metrics.predictors import PREDICTORS
 
 
 def mig(Z: Codes, factors: npt.ArrayLike, *, n_bins: int = 20, discrete: Discrete = None) -> float:

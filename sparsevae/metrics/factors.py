@@ -13,11 +13,8 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from sparsevae.parameters import check_number
-
-from .arrays import Codes, Floats, Integers, Mask, matrix, near_one, same_rows
-
-__all__ = ["mutual_information"]
+from sparsevae.checks import check_number
+from sparsevae.metrics.arrays import Codes, Floats, Integers, Mask, matrix, near_one, same_rows
 
 Discrete: TypeAlias = "bool | Sequence[bool] | None"
 

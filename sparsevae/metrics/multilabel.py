@@ -35,9 +35,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .arrays import Codes, Floats, Integers, plain
-
-__all__ = ["Interval", "LabelTable", "bootstrap_interval", "cardinality", "label_table", "macro_f1", "micro_f1"]
+from sparsevae.metrics.arrays import Codes, Floats, Integers, plain
 
 DEFINITIONS = ("mean", "harmonic")
 

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from .arrays import Floats
+from sparsevae.metrics.arrays import Floats
 
 Importance: TypeAlias = "Callable[[Any], Floats]"
 

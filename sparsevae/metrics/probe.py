@@ -12,11 +12,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sparsevae.numeric import is_number
-
-from .arrays import Codes, Integers, labels, plain
-
-__all__ = ["linear_probe"]
+from sparsevae.checks import is_number
+from sparsevae.metrics.arrays import Codes, Integers, labels, plain
 
 
 def linear_probe(

@@ -23,20 +23,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from sparsevae.parameters import check_number
-
-from .arrays import Codes, Floats, Mask, amount, floats, labels, matrix, spread
-
-__all__ = [
-    "ClassHoyer",
-    "CodeHoyer",
-    "active_units",
-    "aggregate_hoyer",
-    "average_hoyer",
-    "class_hoyer",
-    "code_hoyer",
-    "hoyer",
-]
+from sparsevae.checks import check_number
+from sparsevae.metrics.arrays import Codes, Floats, Mask, amount, floats, labels, matrix, spread
 
 
 def hoyer(v: Codes) -> Floats:

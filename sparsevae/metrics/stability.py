@@ -18,10 +18,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .arrays import Codes, Floats, Integers, matrix
-from .correlation import correlation_matrix, used_units
-
-__all__ = ["Matching", "match_units", "seed_stability"]
+from sparsevae.metrics.arrays import Codes, Floats, Integers, matrix
+from sparsevae.metrics.correlation import correlation_matrix, used_units
 
 
 class Matching(NamedTuple):

@@ -20,14 +20,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from ..text import EOS, PAD
-from .arrays import Codes, Floats, Integers, floats, labels, matrix, plain
+from sparsevae.metrics.arrays import Codes, Floats, Integers, floats, labels, matrix, plain
+from sparsevae.text.ids import EOS, PAD, spoken
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
-
-__all__ = ["at_equal", "class_gates", "class_word_divergence", "class_words", "coherence", "diversity"]
-__all__ += ["top_rows", "top_words", "word_counts"]
 
 NONE = -1  # stands where a unit has no further word or row
 
@@ -43,17 +40,14 @@ def word_counts(tokens: npt.ArrayLike, vocabulary: int) -> csr_array[Any, tuple[
            [0, 1, 0],
            [0, 0, 0]])
     """
-    import torch
     from scipy.sparse import csr_array
-
-    from ..tokens import spoken
 
     ids, first = _numbers(tokens, "tokens", "(rows, width)"), max(PAD, EOS) + 1
     low, high = ids.min(initial=0), ids.max(initial=first)
     if not 0 <= low <= high < vocabulary:
         got = f"got tokens from {low} to {high}, vocabulary={vocabulary}: use len(Vocabulary)"
         raise ValueError(f"tokens must lie from 0 to vocabulary - 1, and a vocabulary has one word at least; {got}")
-    rows, at = np.nonzero(spoken(torch.from_numpy(ids)).numpy() & (ids != EOS) & (ids != PAD))
+    rows, at = np.nonzero(spoken(ids) & (ids != EOS) & (ids != PAD))
     ones = np.ones(len(rows), np.int64)
     return csr_array((ones, (rows, ids[rows, at] - first)), shape=(len(ids), vocabulary - first))
 
@@ -137,11 +131,11 @@ def top_words(Z: Codes, counts: Codes, n: int = 10) -> Integers:
     """
     from scipy.special import kl_div
 
-    size, held = np.abs(matrix(Z, "Z")), (_checked(counts) > 0).astype(np.float64)
-    if len(size) != held.shape[0]:
-        raise ValueError(f"Z and counts must have the same rows; Z has {len(size)}, counts has {held.shape[0]}")
+    size, present = np.abs(matrix(Z, "Z")), (_checked(counts) > 0).astype(np.float64)
+    if len(size) != present.shape[0]:
+        raise ValueError(f"Z and counts must have the same rows; Z has {len(size)}, counts has {present.shape[0]}")
     peak = size.max(0)  # sizes up to one: sums do not overflow, and those of a constant unit are exact
-    p, q = _shares((size / np.where(peak > 0, peak, 1.0)).T @ held), _shares(held.sum(0)[None])
+    p, q = _shares((size / np.where(peak > 0, peak, 1.0)).T @ present), _shares(present.sum(0)[None])
     return _largest(np.where(p > q, kl_div(p, q), 0.0), n)
 
 
@@ -167,13 +161,13 @@ def coherence(words: npt.ArrayLike, counts: Codes) -> Floats:
     >>> coherence([[0, 1], [0, 2], [0, -1]], [[1, 1, 0], [2, 1, 0], [0, 0, 1], [0, 0, 0]])
     array([ 1., -1., nan])
     """
-    units, held = _numbers(words, "words", "(units, n)"), (_checked(counts) > 0).astype(np.float64).tocsc()
-    if units.size and not NONE <= units.min() <= units.max() < held.shape[1]:
-        raise ValueError(f"words must be columns of counts, from 0 to {held.shape[1] - 1}, or {NONE} for none")
+    units, present = _numbers(words, "words", "(units, n)"), (_checked(counts) > 0).astype(np.float64).tocsc()
+    if units.size and not NONE <= units.min() <= units.max() < present.shape[1]:
+        raise ValueError(f"words must be columns of counts, from 0 to {present.shape[1] - 1}, or {NONE} for none")
     means = np.full(len(units), np.nan)
     for j, unit in enumerate(units):
-        part = held[:, np.unique(unit[unit != NONE])]
-        joint = (part.T @ part).toarray() / held.shape[0]  # (k, k): P(v, w), and P(w) on the diagonal
+        part = present[:, np.unique(unit[unit != NONE])]
+        joint = (part.T @ part).toarray() / present.shape[0]  # (k, k): P(v, w), and P(w) on the diagonal
         v, w = np.nonzero(np.triu(np.outer(alone := joint.diagonal(), alone) > 0, 1))
         surprise = -np.log(np.where(joint > 0, joint, 1.0))[v, w]
         lift = -surprise - np.log(alone[v] * alone[w])

@@ -1,6 +1,9 @@
 """The models, one paper a file. Importing this folder is the registry."""
 
-from sparsevae.estimator import SparseCoder
+from sparsevae.estimator.coder import SparseCoder
+from sparsevae.estimator.registry import REGISTRY, SUPERVISED, known
+from sparsevae.estimator.saving import load
+from sparsevae.estimator.supervised import LabelledCoder
 from sparsevae.models.beta_tcvae import BetaTCVAE
 from sparsevae.models.capacity_vae import CapacityVAE
 from sparsevae.models.code_classifier import CodeClassifier
@@ -13,7 +16,6 @@ from sparsevae.models.sdlgm_classifier import SDLGMClassifier
 from sparsevae.models.sdlgm_counter import SDLGMCounter
 from sparsevae.models.vae import VAE, BetaVAE
 from sparsevae.models.vsc import VSC
-from sparsevae.supervised import LabelledCoder
 
 __all__ = [
     "HSVAE",
@@ -32,21 +34,12 @@ __all__ = [
     "SDLGMClassifier",
     "SDLGMCounter",
     "known",
+    "load",
 ]
 
-_CLASSES = {name: c for name, c in list(globals().items()) if isinstance(c, type) and issubclass(c, SparseCoder)}
-
-REGISTRY: dict[str, type[SparseCoder]] = {
-    name: c for name, c in _CLASSES.items() if c is not SparseCoder and not issubclass(c, LabelledCoder)
-}
-"""Every model that learns from X alone, by name."""
-
-SUPERVISED: dict[str, type[LabelledCoder]] = {
-    name: c for name, c in _CLASSES.items() if c is not LabelledCoder and issubclass(c, LabelledCoder)
-}
-"""Every model that learns from X and y."""
-
-
-def known() -> dict[str, type[SparseCoder]]:
-    """Both: what the command line offers, what `sparsevae.Name` finds, what a stored folder may name."""
-    return {**REGISTRY, **SUPERVISED}
+for _name, _class in list(globals().items()):
+    if isinstance(_class, type) and issubclass(_class, SparseCoder) and _class not in (SparseCoder, LabelledCoder):
+        if issubclass(_class, LabelledCoder):
+            SUPERVISED[_name] = _class
+        else:
+            REGISTRY[_name] = _class

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated
 
+from sparsevae.checks import check_number
+from sparsevae.latent.objective import Objective, nll
+from sparsevae.latent.terms import TC_ESTIMATORS, total_correlation
 from sparsevae.models.vae import GaussianCoder
-from sparsevae.objectives import Objective, nll
-from sparsevae.parameters import check_choice, check_number, parameters
-from sparsevae.terms import TC_ESTIMATORS, total_correlation
-
-__all__ = ["BetaTCVAE"]
+from sparsevae.parameters import check_choice, parameters
 
 
 @parameters

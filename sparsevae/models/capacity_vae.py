@@ -5,13 +5,12 @@ from __future__ import annotations
 from numbers import Integral
 from typing import Annotated
 
+from sparsevae.checks import check_number
+from sparsevae.latent.objective import Objective, nll
+from sparsevae.latent.terms import Capacity
 from sparsevae.models.vae import GaussianCoder
-from sparsevae.objectives import Objective, nll
-from sparsevae.parameters import check_number, parameters
+from sparsevae.parameters import parameters
 from sparsevae.schedules import Linear, Schedule
-from sparsevae.terms import Capacity
-
-__all__ = ["CapacityVAE"]
 
 
 @parameters

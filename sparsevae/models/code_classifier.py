@@ -11,24 +11,26 @@ import torch
 from torch import Tensor, nn
 from torch.distributions import Bernoulli, Distribution, Independent
 
-from sparsevae.estimator import Array
-from sparsevae.families import Family, Likelihood, PointPosterior, wide
-from sparsevae.model import LatentModel
-from sparsevae.networks import Linear, initialise
-from sparsevae.objectives import Objective, nll
-from sparsevae.one_hot import OneHotCode
+from sparsevae.distributions.family import Family, at_least_float32
+from sparsevae.distributions.one_hot import OneHotCode
+from sparsevae.estimator.supervised import Classifies, LabelledCoder
+from sparsevae.estimator.thresholds import cut
+from sparsevae.inputs.base import Array
+from sparsevae.inputs.kind import as_list
+from sparsevae.inputs.texts import Texts
+from sparsevae.latent.model import LatentModel
+from sparsevae.latent.objective import Objective, nll
+from sparsevae.latent.posteriors import PointPosterior
+from sparsevae.latent.priors import Prior, StandardNormal
+from sparsevae.latent.supervised import Discriminative
+from sparsevae.likelihoods.base import Likelihood
+from sparsevae.networks.dense import Linear, initialise
 from sparsevae.parameters import parameters
-from sparsevae.priors import Prior, StandardNormal
-from sparsevae.supervised import Classifies, Discriminative, LabelledCoder
-from sparsevae.texts import Texts, held
-from sparsevae.thresholds import cut
-
-__all__ = ["CodeClassifier"]
 
 _NEEDS_Y = "CodeClassifier has no p(x|z), so a row alone says nothing of how good it is: give y, evaluate(X, y)."
 
 
-class LinearLaw(nn.Module):
+class LinearLikelihood(nn.Module):
     r"""The law of y that is linear in a code: with logits :math:`a = W z + b`, (..., d) -> (..., L),
 
     .. math:: p(y | z) = \prod_k \mathrm{softmax}(a)_k^{y_k} \quad\text{or}\quad
@@ -42,7 +44,7 @@ class LinearLaw(nn.Module):
         self.single, self.linear = single, Linear(n_units, n_labels)
 
     def forward(self, q: Distribution, z: Tensor) -> Distribution:
-        logits = wide(self.linear(z))
+        logits = at_least_float32(self.linear(z))
         if self.single:
             return OneHotCode(logits, logits.shape[-1])
         return Independent(Bernoulli(logits=logits, validate_args=False), 1, validate_args=False)
@@ -122,12 +124,12 @@ class CodeClassifier(Classifies, LabelledCoder):
     def _build(self, n_features: int, weights: torch.Generator) -> LatentModel:
         n, posterior = int(self.n_components), self.posterior()
         encoder = self._network("encoder", self.encoder, self._sizes(n_features, posterior.width(n), n, 0), weights)
-        law = LinearLaw(n, self.n_labels_, single=self.single_)
-        initialise(law, weights)
+        label_likelihood = LinearLikelihood(n, self.n_labels_, single=self.single_)
+        initialise(label_likelihood, weights)
         # A likelihood of texts would come with weights for every word, which nothing here trains.
         parts = encoder, posterior, nn.Identity(), Likelihood(), self.prior()
         at = -self.n_labels_ if isinstance(self.input_, Texts) else n_features
-        return Discriminative(*parts, n_features, law, exact=True, at=at)
+        return Discriminative(*parts, n_features, label_likelihood, exact=True, at=at)
 
     # -- labels -------------------------------------------------------------------------------------------------
 
@@ -149,7 +151,7 @@ class CodeClassifier(Classifies, LabelledCoder):
             raise ValueError(_NEEDS_Y)
         if len(caps):
             raise ValueError(f"caps are for codes with gates; CodeClassifier codes are dense. Got caps={caps!r}.")
-        X = held(X)
+        X = as_list(X)
         P, Y = self.predict(X), self._targets(self._read(X, reset=False), y)
         found = self._judge(P, Y)
         return {"rows": found["rows"], "accuracy": found["exact"], **found}

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from sparsevae.estimator import SparseCoder
-from sparsevae.families import CappedPosterior, Family, OneHotPosterior
-from sparsevae.gradients import ESTIMATORS, SLOPE, Estimator, driven, made
-from sparsevae.objectives import Objective, kl, nll
-from sparsevae.parameters import check_choice, check_course, check_flag, check_number, parameters
-from sparsevae.priors import FixedCapped, FixedOneHots, Prior
+from sparsevae.checks import check_number
+from sparsevae.distributions.discrete_draws import CappedDraw, OneHotDraw
+from sparsevae.distributions.family import Family
+from sparsevae.estimator.coder import SparseCoder
+from sparsevae.latent.objective import Objective, kl, nll
+from sparsevae.latent.posteriors import CappedPosterior, OneHotPosterior
+from sparsevae.latent.priors import FixedCapped, FixedOneHots, Prior
+from sparsevae.parameters import check_choice, check_course, check_flag, parameters
+from sparsevae.sampling.gradients import ESTIMATORS, SLOPE, Estimator, build_estimator, scheduled
 from sparsevae.schedules import Schedule
-from sparsevae.training_draws import CappedDraw, OneHotDraw
-
-__all__ = ["DiscreteCoder", "DiscreteVAE"]
 
 
 @parameters
@@ -47,13 +47,13 @@ class DiscreteCoder(SparseCoder):
         return {"temperature": self._temperature(), "slope": self.slope, "samples": self.samples}
 
     def _estimator(self) -> Estimator:
-        return made(ESTIMATORS[self._gradient()], self._settings())
+        return build_estimator(ESTIMATORS[self._gradient()], self._settings())
 
     def objective(self) -> Objective:
         return Objective(nll, kl, weights=self.weights())
 
     def schedules(self) -> dict[str, Schedule]:
-        return driven(ESTIMATORS[self._gradient()], self._settings())
+        return scheduled(ESTIMATORS[self._gradient()], self._settings())
 
 
 @parameters

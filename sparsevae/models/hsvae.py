@@ -8,16 +8,16 @@ from typing import Annotated, Any, ClassVar
 import torch
 from torch import Tensor
 
-from sparsevae.draw import Draw, blocks
-from sparsevae.estimator import Array
-from sparsevae.families import HierarchicalPosterior
-from sparsevae.gradients import GATES
-from sparsevae.model import LatentModel, Site, Trace
+from sparsevae.checks import check_number
+from sparsevae.inputs.base import Array
+from sparsevae.latent.model import LatentModel, Site, Trace
+from sparsevae.latent.posteriors import HierarchicalPosterior
+from sparsevae.latent.priors import BetaGates
 from sparsevae.models.vsc import GatedCoder
-from sparsevae.parameters import check_number, check_weight, parameters
-from sparsevae.priors import BetaGates
-
-__all__ = ["HSVAE"]
+from sparsevae.parameters import check_weight, parameters
+from sparsevae.sampling.draw import Draw
+from sparsevae.sampling.gradients import GATES
+from sparsevae.sampling.noise import blocks
 
 
 class Hierarchical(LatentModel):
@@ -29,7 +29,7 @@ class Hierarchical(LatentModel):
     posterior: HierarchicalPosterior
     prior: BetaGates
 
-    def tell(self, x: Tensor, raw: Tensor, draw: Draw, copies: int = 1) -> Trace:
+    def trace(self, x: Tensor, raw: Tensor, draw: Draw, copies: int = 1) -> Trace:
         x, raw = blocks(x, copies), blocks(raw, copies)
         q_gamma, p_gamma = self.posterior.gates(raw), self.prior.gates()
         gamma = draw(q_gamma) if draw.hard else self.share(draw(q_gamma))
@@ -90,10 +90,10 @@ class HSVAE(GatedCoder):
     ('csr', True)
     """
 
-    story: ClassVar[type[LatentModel]] = Hierarchical
+    model_class: ClassVar[type[LatentModel]] = Hierarchical
     # Of texts a code has to be cheap, or the writer does without; and a gate must not rest shut, or it shuts for good
     # before its slab has learned to tell anything: a shut gate is free of noise.
-    usual: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+    defaults_by_kind: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "numbers": {"beta": 0.5, "kl_z": 1.0, "kl_gamma": 1.0, "gate": "straight-through-concrete"},
         "texts": {"beta": 1.2, "kl_z": 0.05, "kl_gamma": 0.03, "gate": "straight-through-concrete"},
     }

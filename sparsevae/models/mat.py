@@ -7,24 +7,23 @@ from typing import Annotated, Any, ClassVar
 
 from torch import Tensor
 
-from sparsevae.draw import Draw
-from sparsevae.model import LatentModel, Trace
+from sparsevae.checks import check_number
+from sparsevae.latent.model import LatentModel, Trace
+from sparsevae.latent.objective import Objective, free_bits, kl, nll
+from sparsevae.latent.priors import Prior, SparseNormals
+from sparsevae.latent.terms import mmd
 from sparsevae.models.vae import GaussianCoder
-from sparsevae.objectives import Objective, free_bits, kl, nll
-from sparsevae.parameters import check_number, check_weight, parameters
-from sparsevae.priors import Prior, SparseNormals
-from sparsevae.terms import mmd
-
-__all__ = ["MAT"]
+from sparsevae.parameters import check_weight, parameters
+from sparsevae.sampling.draw import Draw
 
 
-class Compared(LatentModel):
+class WithPriorSample(LatentModel):
     """The usual story, and beside it a draw of the prior as large as the batch."""
 
-    def tell(self, x: Tensor, raw: Tensor, draw: Draw, copies: int = 1) -> Trace:
-        trace = super().tell(x, raw, draw, copies)
+    def trace(self, x: Tensor, raw: Tensor, draw: Draw, copies: int = 1) -> Trace:
+        trace = super().trace(x, raw, draw, copies)
         site = trace.latents["z"]
-        reference = draw(self.prior.law(self.encode).expand(site.value.shape[:-1]))
+        reference = draw(self.prior.marginal(self.encode).expand(site.value.shape[:-1]))
         return trace._replace(latents={"z": site._replace(reference=reference)})
 
 
@@ -56,8 +55,11 @@ class MAT(GaussianCoder):
     (1438, 8)
     """
 
-    story: ClassVar[type[LatentModel]] = Compared
-    usual: ClassVar[Mapping[str, Mapping[str, Any]]] = {"numbers": {"kl_weight": 1.0}, "texts": {"kl_weight": 0.1}}
+    model_class: ClassVar[type[LatentModel]] = WithPriorSample
+    defaults_by_kind: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "numbers": {"kl_weight": 1.0},
+        "texts": {"kl_weight": 0.1},
+    }
 
     off: Annotated[float, "Prior probability that a unit is off, in [0, 1)."] = 0.8
     spike: Annotated[float, "Standard deviation of a unit that is off, in [0.001, 1)."] = 0.05

@@ -7,18 +7,18 @@ from typing import Annotated, ClassVar
 import torch
 from torch import nn
 
-from sparsevae.convolutions import BatchNorm
-from sparsevae.families import Family, WarmSpikeSlabPosterior
-from sparsevae.model import LatentModel
+from sparsevae.checks import check_number
+from sparsevae.distributions.family import Family
+from sparsevae.latent.model import LatentModel
+from sparsevae.latent.objective import Objective, free_bits, kl, nll
+from sparsevae.latent.posteriors import WarmSpikeSlabPosterior
+from sparsevae.latent.priors import Prior
+from sparsevae.latent.pseudo_inputs import SELECTIONS, PseudoInputs
+from sparsevae.latent.terms import AggregateSparsity
 from sparsevae.models.vsc import VSC
-from sparsevae.objectives import Objective, free_bits, kl, nll
-from sparsevae.parameters import check_choice, check_number, parameters
-from sparsevae.priors import Prior
-from sparsevae.pseudo_inputs import SELECTIONS, PseudoInputs
+from sparsevae.networks.convolutions import BatchNorm
+from sparsevae.parameters import check_choice, parameters
 from sparsevae.schedules import Linear, Schedule
-from sparsevae.terms import AggregateSparsity
-
-__all__ = ["PseudoVSC"]
 
 
 @parameters

@@ -9,19 +9,19 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 from torch.distributions import Distribution
 
-from sparsevae import packing
-from sparsevae.architectures import Sizes, chosen
-from sparsevae.estimator import Array
-from sparsevae.families import CappedPosterior, CountsPosterior, DiscretePosterior, Family
-from sparsevae.gradients import ESTIMATORS
+from sparsevae.checks import check_number
+from sparsevae.distributions.discrete_draws import CappedDraw, CountsDraw, GatedConcrete, Temperature
+from sparsevae.distributions.family import Family
+from sparsevae.inputs.base import Array
+from sparsevae.latent import packing
+from sparsevae.latent.posteriors import CappedPosterior, CountsPosterior, DiscretePosterior
+from sparsevae.latent.priors import FixedCapped, FixedCounts, Prior
 from sparsevae.models.discrete_vae import DiscreteCoder
-from sparsevae.networks import Branched, initialise
-from sparsevae.parameters import check_choice, check_flag, check_number, check_sizes, parameters
-from sparsevae.priors import FixedCapped, FixedCounts, Prior
+from sparsevae.networks.architectures import Sizes, chosen
+from sparsevae.networks.dense import Branched, initialise
+from sparsevae.parameters import check_choice, check_flag, check_sizes, parameters
+from sparsevae.sampling.gradients import ESTIMATORS
 from sparsevae.schedules import Schedule
-from sparsevae.training_draws import CappedDraw, CountsDraw, GatedConcrete, Temperature
-
-__all__ = ["SDLGM"]
 
 FEATURES = ("counts", "distinct")
 
@@ -172,8 +172,8 @@ class SDLGM(DiscreteCoder):
         n, cap, alpha = int(self.n_components), int(self.cap), float(self.alpha)
         if self.features == "distinct":
             return FixedCapped(n, cap, alpha, learned=bool(self.learned_prior))
-        law: Literal["tight", "paper"] = "paper" if self.kl == "paper" else "tight"
-        return FixedCounts(n, cap, alpha, law, learned=bool(self.learned_prior))
+        kl: Literal["tight", "paper"] = "paper" if self.kl == "paper" else "tight"
+        return FixedCounts(n, cap, alpha, kl, learned=bool(self.learned_prior))
 
     def schedules(self) -> dict[str, Schedule]:
         if self._gradient() != "paper":
@@ -209,7 +209,7 @@ class SDLGM(DiscreteCoder):
     def pack(self, Z: Any) -> bytes:
         """Codes as bytes: at most cap * ceil(log2(n_components + 1)) bits a row, and a short header."""
         cap, n = self._size()
-        remedy = "Codes from this model's transform never do; for others, sparsevae.packing.pack(Z, cap) takes any cap."
+        remedy = "Codes from this model's transform never do; sparsevae.latent.packing.pack(Z, cap) takes any cap."
         return packing.pack(Z, cap, n, remedy=remedy)
 
     def unpack(self, data: bytes, rows: slice | None = None) -> Any:

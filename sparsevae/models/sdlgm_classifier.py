@@ -13,18 +13,18 @@ from sklearn.utils.validation import check_is_fitted
 from torch import nn
 from torch.nn.functional import logsigmoid
 
-from sparsevae.estimator import Array
-from sparsevae.label_laws import LABEL_LAWS, log_odds
-from sparsevae.model import LatentModel
+from sparsevae.checks import check_number
+from sparsevae.estimator.splits import MultiLabelKFold
+from sparsevae.estimator.supervised import Classifies, LabelUnitCoder
+from sparsevae.estimator.thresholds import best_threshold, cut
+from sparsevae.inputs.base import Array
+from sparsevae.latent.concatenated import ConcatenatedNetworks, ConcatenatedPosterior, ConcatenatedPrior
+from sparsevae.latent.model import LatentModel
+from sparsevae.latent.supervised import Discriminative, Generative
+from sparsevae.likelihoods.labels import LABEL_LIKELIHOODS, log_odds
 from sparsevae.models.sdlgm import SDLGM
-from sparsevae.parameters import check_choice, check_number, parameters
+from sparsevae.parameters import check_choice, parameters
 from sparsevae.schedules import Schedule
-from sparsevae.side_by_side import SideBySideNetworks, SideBySidePosterior, SideBySidePrior
-from sparsevae.splits import MultiLabelKFold
-from sparsevae.supervised import Classifies, Discriminative, Generative, LabelUnitCoder
-from sparsevae.thresholds import best_threshold, cut
-
-__all__ = ["SDLGMClassifier"]
 
 RELAXED = ("paper", "concrete")  # gradients whose training draws lie between 0 and 1
 VARIANTS = ("dis", "gen", "con")
@@ -101,7 +101,7 @@ class SDLGMClassifier(Classifies, LabelUnitCoder):
     def check(self) -> None:
         super().check()
         check_choice("variant", self.variant, VARIANTS)
-        check_choice("label_likelihood", self.label_likelihood, LABEL_LAWS)
+        check_choice("label_likelihood", self.label_likelihood, LABEL_LIKELIHOODS)
         for name in ("kl_weight", "x_weight"):
             check_number(name, getattr(self, name), "a number, 0 or above", lambda w: w >= 0)
         for name in ("free_features", "free_cap", "cap", "max_labels"):
@@ -173,13 +173,13 @@ class SDLGMClassifier(Classifies, LabelUnitCoder):
             decoder = parts[0]._network("decoder", self.decoder, sizes[0], weights)
         alone = len(parts) == 1
         return (Generative if self._generates() else Discriminative)(
-            encoders[0] if alone else SideBySideNetworks(encoders),
-            posteriors[0] if alone else SideBySidePosterior(posteriors, n),
+            encoders[0] if alone else ConcatenatedNetworks(encoders),
+            posteriors[0] if alone else ConcatenatedPosterior(posteriors, n),
             decoder,
             likelihood,
-            priors[0] if alone else SideBySidePrior(priors),
+            priors[0] if alone else ConcatenatedPrior(priors),
             n_features,
-            LABEL_LAWS[self.label_likelihood],
+            LABEL_LIKELIHOODS[self.label_likelihood],
             exact=self.label_likelihood != "relaxed",
         )
 

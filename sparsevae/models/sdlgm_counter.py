@@ -13,18 +13,18 @@ from sklearn.base import RegressorMixin
 from torch import Tensor, nn
 from torch.distributions import Distribution
 
-from sparsevae.architectures import Sizes, image_of
-from sparsevae.counts import Counts
-from sparsevae.distributions import divergence, pair
-from sparsevae.estimator import Array
-from sparsevae.families import CountsPosterior
-from sparsevae.labels import check_names, plain
-from sparsevae.model import LatentModel
+from sparsevae.checks import check_number
+from sparsevae.distributions.counts import Counts
+from sparsevae.distributions.kl import divergence, pair
+from sparsevae.estimator.supervised import LabelUnitCoder
+from sparsevae.inputs.base import Array
+from sparsevae.inputs.labels import check_names, plain
+from sparsevae.latent.model import LatentModel
+from sparsevae.latent.posteriors import CountsPosterior
+from sparsevae.latent.supervised import Discriminative
 from sparsevae.models.sdlgm import SDLGM
-from sparsevae.parameters import check_number, parameters
-from sparsevae.supervised import Discriminative, LabelUnitCoder
-
-__all__ = ["SDLGMCounter"]
+from sparsevae.networks.architectures import Sizes, image_of
+from sparsevae.parameters import parameters
 
 
 class Strips(nn.Module):

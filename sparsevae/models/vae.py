@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar
 
-from sparsevae.estimator import SparseCoder
-from sparsevae.families import Family, GaussianPosterior, PointPosterior
+from sparsevae.distributions.family import Family
+from sparsevae.estimator.coder import SparseCoder
+from sparsevae.latent.posteriors import GaussianPosterior, PointPosterior
+from sparsevae.latent.priors import Prior, StandardNormal
 from sparsevae.parameters import check_flag, check_weight, parameters
-from sparsevae.priors import Prior, StandardNormal
-
-__all__ = ["VAE", "BetaVAE", "GaussianCoder"]
 
 
 class GaussianCoder(SparseCoder):
@@ -89,7 +88,7 @@ class BetaVAE(VAE):
     True
     """
 
-    usual: ClassVar[Mapping[str, Mapping[str, Any]]] = {"numbers": {"beta": 4.0}, "texts": {"beta": 0.1}}
+    defaults_by_kind: ClassVar[Mapping[str, Mapping[str, Any]]] = {"numbers": {"beta": 4.0}, "texts": {"beta": 0.1}}
 
     beta: Annotated[float | None, "Weight of the KL in training; None: 4, for texts .1."] = None
 

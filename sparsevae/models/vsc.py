@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar
 
-from sparsevae.estimator import SparseCoder
-from sparsevae.families import Family, SlabPosterior, SpikeSlabPosterior
-from sparsevae.gradients import GATES, SLOPE, Estimator, driven, made
-from sparsevae.parameters import check_choice, check_number, check_weight, parameters
-from sparsevae.priors import FixedSpikeSlab, Prior
+from sparsevae.checks import check_number
+from sparsevae.distributions.family import Family
+from sparsevae.estimator.coder import SparseCoder
+from sparsevae.latent.posteriors import SlabPosterior, SpikeSlabPosterior
+from sparsevae.latent.priors import FixedSpikeSlab, Prior
+from sparsevae.parameters import check_choice, check_weight, parameters
+from sparsevae.sampling.gradients import GATES, SLOPE, Estimator, build_estimator, scheduled
 from sparsevae.schedules import Linear, Schedule
-
-__all__ = ["VSC", "GatedCoder"]
 
 
 @parameters
 class GatedCoder(SparseCoder):
     """What models with gates of a spike-and-slab share: how a gradient passes them in training."""
 
-    usual: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+    defaults_by_kind: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "numbers": {"kl_z": 1.0, "gate": "sigmoid"},
         "texts": {"kl_z": 0.05, "gate": "straight-through-concrete"},
     }
@@ -48,13 +48,13 @@ class GatedCoder(SparseCoder):
         return {"kl_z": float(self._value("kl_z"))}
 
     def _gate(self) -> Estimator:
-        return made(GATES[self._value("gate")], self._gate_settings())
+        return build_estimator(GATES[self._value("gate")], self._gate_settings())
 
     def _gate_settings(self) -> dict[str, float | Schedule]:
         return {"sharpness": Linear(*self.sharpness), "temperature": self.temperature, "slope": SLOPE}
 
     def schedules(self) -> dict[str, Schedule]:
-        return driven(GATES[self._value("gate")], self._gate_settings())
+        return scheduled(GATES[self._value("gate")], self._gate_settings())
 
 
 @parameters
@@ -89,9 +89,9 @@ class VSC(GatedCoder):
     """
 
     # Of texts a gate must not rest shut: it would shut for good before its slab has learned to tell anything.
-    usual: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "numbers": {**GatedCoder.usual["numbers"], "alpha": 0.1},
-        "texts": {**GatedCoder.usual["texts"], "alpha": 0.4},
+    defaults_by_kind: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "numbers": {**GatedCoder.defaults_by_kind["numbers"], "alpha": 0.1},
+        "texts": {**GatedCoder.defaults_by_kind["texts"], "alpha": 0.4},
     }
 
     alpha: Annotated[float | None, "Prior probability that a unit is on, in (0, 1]; None: .1, for texts .4."] = None

@@ -29,10 +29,12 @@ def fresh():
     return run.stdout.split("\n")
 
 
+@pytest.mark.slow
 def test_importing_the_package_loads_nothing_heavy(fresh):
     assert fresh[0] == ""
 
 
+@pytest.mark.slow
 def test_the_first_data_set_moves_no_global_random_state(fresh):
     """What scikit-learn imports for it draws a number at random."""
     assert fresh[1] == "True"
@@ -88,7 +90,7 @@ def test_sets_fetched_by_hand_are_described_without_being_there_and_asked_for_in
 
 
 @pytest.mark.parametrize(
-    ("name", "options", "says"),
+    ("name", "options", "message"),
     [
         ("digits", {"seed": "x"}, "seed must be an integer, 0 or above, got 'x'"),
         ("digits", {"seed": -1}, "seed must be an integer, 0 or above, got -1"),
@@ -101,10 +103,10 @@ def test_sets_fetched_by_hand_are_described_without_being_there_and_asked_for_in
         ("x.npz", {"key": 1}, "key must be a word or None, got 1"),
     ],
 )
-def test_an_option_of_the_wrong_type_meets_what_was_expected(name, options, says, tmp_path, monkeypatch):
+def test_an_option_of_the_wrong_type_meets_what_was_expected(name, options, message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     np.savez("x.npz", a=np.zeros((2, 2)), b=np.zeros((2, 2)))
-    with pytest.raises(ValueError, match=says):
+    with pytest.raises(ValueError, match=message):
         load(name, **options)
 
 

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from sparsevae.data import celeba, info, load
+from sparsevae.data import info, load
+from sparsevae.data.sets import celeba
 
 REAL = Path(os.environ.get("SPARSEVAE_DATA", "")) / "celeba-10k"
 NAMES = [f"{i:06d}.jpg" for i in range(1, 21)]

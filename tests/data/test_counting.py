@@ -7,7 +7,8 @@ import numpy as np
 import pooch
 import pytest
 
-from sparsevae.data import Dataset, counting, info, load
+from sparsevae.data import Dataset, info, load
+from sparsevae.data.sets import digit_canvas as counting
 
 REAL = Path(os.environ.get("SPARSEVAE_DATA", "nowhere")) / "mnist"
 

@@ -12,9 +12,10 @@ from pyarrow import parquet
 from scipy import sparse
 
 import sparsevae as sv
-from sparsevae import cli, opening
+from sparsevae import cli
+from sparsevae import files as opening
 from sparsevae.data import files, load, read_array
-from sparsevae.text import read_texts
+from sparsevae.text.reading import read_texts
 
 X = np.arange(12, dtype=np.float32).reshape(4, 3) / 7
 
@@ -190,9 +191,9 @@ def test_a_data_frame_written_with_its_index_comes_back_without(tmp_path, ending
     frame = pd.DataFrame(X, index=[10, 11, 12, 13], columns=["a", "b", "c"])
     path = tmp_path / f"x.{ending}"
     frame.to_csv(path) if ending == "csv" else frame.to_parquet(path)
-    with pytest.warns(UserWarning, match="left out, row labels: .*as pandas writes its index$") as told:
+    with pytest.warns(UserWarning, match="left out, row labels: .*as pandas writes its index$") as reported:
         table = read_array(path)
-    assert [w.filename for w in told] == [__file__]
+    assert [w.filename for w in reported] == [__file__]
     assert table.columns == ("a", "b", "c")
     np.testing.assert_array_equal(table.X.astype(np.float32), X)
 

@@ -6,7 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sparsevae.data import har, info, load
+from sparsevae.data import info, load
+from sparsevae.data.sets import har
 
 REAL = Path(os.environ.get("SPARSEVAE_DATA", "")) / "uci-har"
 ROWS = {"train": 6, "test": 3}

@@ -31,14 +31,15 @@ from pyarrow import parquet
 from scipy import sparse
 from scipy.io import savemat
 
-from sparsevae import opening
-from sparsevae.data import celeba, dbpedia, har, load, mnist, read_arff, read_array, read_idx, read_mulan, smiley, yelp
-from sparsevae.data.mulan import read_labels
-from sparsevae.memory import free_memory
-from sparsevae.opening import UNPACKED
-from sparsevae.text import read_texts
-from tests import test_mutations as folders
-from tests.test_mutations import NUMBERS, bounded, judge, outcome, outcomes
+from sparsevae import files as opening
+from sparsevae.checks import free_memory
+from sparsevae.data import load, read_arff, read_array, read_idx, read_mulan
+from sparsevae.data.readers.mulan import read_labels
+from sparsevae.data.sets import celeba, dbpedia, har, mnist, smiley, yelp
+from sparsevae.files import UNPACKED
+from sparsevae.text.reading import read_texts
+from tests.claims import test_mutations as folders
+from tests.claims.test_mutations import NUMBERS, bounded, judge, outcome, outcomes
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="needs fork, and memory as Linux counts it"),

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from sparsevae.data import idx, read_idx
+from sparsevae.data import read_idx
+from sparsevae.data.readers import idx
 
 CODES = {np.dtype(name).newbyteorder("="): code for code, name in idx.TYPES.items()}
 

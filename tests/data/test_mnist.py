@@ -7,8 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sparsevae.data import load, mnist
+from sparsevae.data import load
 from sparsevae.data.fetch import _sha256
+from sparsevae.data.sets import mnist
 
 REAL = os.environ.get("SPARSEVAE_DATA", "")
 needs = {

@@ -7,8 +7,10 @@ import numpy as np
 import pooch
 import pytest
 
-from sparsevae.data import info, load, mulan, read_mulan
+from sparsevae.data import info, load, read_mulan
 from sparsevae.data.fetch import _sha256
+from sparsevae.data.readers.mulan import read_labels
+from sparsevae.data.sets import multilabel as mulan
 
 REAL = Path(os.environ.get("SPARSEVAE_DATA", "nowhere"))
 NAMES = ("birds", "cal500", "emotions")
@@ -81,7 +83,7 @@ def test_rows_without_a_label_are_dropped_from_both_parts_if_asked(files):
 def test_a_bad_list_of_labels_is_named_with_file_and_line(files, xml, message):
     (files / "labels.xml").write_text(xml)
     with pytest.raises(ValueError, match=rf"labels\.xml.*{message}"):
-        mulan.read_labels(files / "labels.xml")
+        read_labels(files / "labels.xml")
 
 
 def test_files_that_do_not_belong_together_are_refused(files):
@@ -176,9 +178,9 @@ def test_the_real_sets_have_the_published_statistics(name, labels, cardinality, 
 
 @needs["birds"]
 def test_294_recordings_of_birds_hold_none_and_places_keep_their_numbers():
-    data, heard = load("birds"), load("birds", drop_unlabelled=True)
-    assert (len(heard.X), len(heard.X_test)) == (179, 172)
-    assert len(data.X) + len(data.X_test) - len(heard.X) - len(heard.X_test) == 294
+    data, received = load("birds"), load("birds", drop_unlabelled=True)
+    assert (len(received.X), len(received.X_test)) == (179, 172)
+    assert len(data.X) + len(data.X_test) - len(received.X) - len(received.X_test) == 294
     places = data.X[:, data.columns.index("location")]
     assert set(places) <= {1, 2, 4, 5, 7, 8, 10, 11, 13, 15, 16, 17}
     assert "Swainson's Thrush" in data.label_names

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sparsevae.data import load, smiley
+from sparsevae.data import load
+from sparsevae.data.sets import smiley
 
 FILE = Path(os.environ.get("SPARSEVAE_DATA", "")) / "vsc-smiley" / "smily_sparse_dataset_test_Alpha05.mat"
 COLUMN = {name: i for i, name in enumerate(smiley.SOURCES)}

@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 
 from reproductions.dbpedia_words import agreement
-from sparsevae.data import dbpedia, info, load
-from sparsevae.text import UNKNOWN, Vocabulary
+from sparsevae.data import info, load
+from sparsevae.data.sets import dbpedia
+from sparsevae.text.splitting import UNKNOWN
+from sparsevae.text.vocabulary import Vocabulary
 
 REAL = Path(os.environ.get("SPARSEVAE_DATA", ""))
 POOL = [
@@ -213,6 +215,7 @@ def test_the_papers_splits_have_the_published_lengths_and_share_of_unknown_words
     assert (rows.ids == words.unknown).sum() / (rows.lengths - 1).sum() == pytest.approx(0.086, abs=5e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not (REAL / "dbpedia" / "vocab.txt.xz").is_file(), reason="needs $SPARSEVAE_DATA/dbpedia")
 def test_our_stand_in_for_spacy_agrees_with_the_papers_files_as_far_as_its_docstring_says():
     found = agreement(REAL / "dbpedia")

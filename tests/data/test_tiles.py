@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sparsevae.data import load, tiles
+from sparsevae.data import load
+from sparsevae.data.sets import tiles
 
 
 @settings(deadline=None, max_examples=40)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
-from sparsevae.data import smiley
+from sparsevae.data.sets import smiley
 from sparsevae.metrics import (
     best_match,
     block_purity,
@@ -224,7 +224,7 @@ def test_bad_input_is_named(call, message):
         call()
 
 
-@pytest.mark.parametrize(("groups", "says"), [([0, 1], "groups must be a dict"), ({"hat": [0.5]}, "column numbers")])
-def test_groups_are_named_columns(groups, says):
-    with pytest.raises(TypeError, match=says):
+@pytest.mark.parametrize(("groups", "message"), [([0, 1], "groups must be a dict"), ({"hat": [0.5]}, "column numbers")])
+def test_groups_are_named_columns(groups, message):
+    with pytest.raises(TypeError, match=message):
         block_purity(C, groups)

@@ -1,0 +1,257 @@
+r"""Which units of a code are used, what each brings and what it costs: for our models and for anybody's VAE.
+
+After Asperti, "Sparsity in variational autoencoders". Per unit j, over rows x, with mu_j(x), s2_j(x) the mean and
+variance of q(z_j|x):
+
+- variance law: var(mu_j) + mean(s2_j). Scaling mu_j and s_j by one factor for all x, undone by the next linear layer,
+  leaves the likelihood alone, so at an optimum the KL is stationary in it: with a standard normal prior
+  E[mu_j^2 + s2_j] = 1 exactly (the paper's equation 13, on averages; erratum 28). For a spike-and-slab whose prior has
+  slabs N(0, 1) the same argument gives E[z_j^2] = E[p_on].
+- KL: mean over rows of KL(q(z_j|x) || p(z_j)), nats. It bounds what the unit can know of x. Where the prior is chosen
+  from several by x, as `PseudoVSC` does, it is the mean over them by their weights; the price of the choice itself
+  belongs to no unit and is left out.
+- gain: :math:`E_q[\log p(x|z)] - E_q[\log p(x|z, z_j = 0)]`, nats. Draws of z, not its mean: then gain and KL are two
+  terms of one bound, and gain > KL says that the bound is better with the unit than without it. The mean would hide the
+  unit's own noise, and the mode of a spike-and-slab would hide a unit that is never likelier on than off.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+import torch
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor
+from torch.distributions import Bernoulli, Distribution, Independent, Laplace, Normal
+
+from sparsevae.analysis.audit_result import Audit
+from sparsevae.analysis.measure import Decode, Encode, measure, per_row
+from sparsevae.checks import check_number, check_seed
+from sparsevae.distributions.capped import Capped
+from sparsevae.distributions.family import Family
+from sparsevae.distributions.gaussian import normal
+from sparsevae.distributions.kl import unit_divergence
+from sparsevae.distributions.spike_slab import SpikeSlab
+from sparsevae.estimator.coder import SparseCoder
+from sparsevae.inputs.rows import BLOCK
+from sparsevae.latent.posteriors import OneHotPosterior
+from sparsevae.latent.priors import Prior
+from sparsevae.threads import inference
+
+TAKEN = (Normal, Laplace, Bernoulli, SpikeSlab)  # laws of anybody's units whose draws and KLs are known, side by side
+
+
+def audit(
+    est: SparseCoder | None = None,
+    X: Any = None,
+    *,
+    encode: Encode | None = None,
+    decode: Decode | None = None,
+    prior: Distribution | None = None,
+    variance: float | None = None,
+    gain_rows: int | None = 2000,
+    seed: int = 0,
+) -> Audit:
+    """Judge every unit of a fitted estimator, or of any VAE given as two callables.
+
+    Parameters
+    ----------
+    est : SparseCoder, optional
+        A fitted estimator of this library. Leave it out for other models.
+    X : array, DataFrame, CSR matrix, tensor or path
+        Rows to judge by, two at least. For callables no path, and a tensor must be on the device they want; they see
+        blocks x of it, (B, ...), as float tensors.
+    encode : callable
+        x (B, ...) -> q(z|x): a pair (mean, variance) of tensors (B, J), which stands for a Gaussian; or, over (B, J), a
+        torch Normal, Laplace or Bernoulli, alone or in an Independent, or a `sparsevae.SpikeSlab`. For a model that
+        gives log-variances ``lambda x: (mu(x), log_variance(x).exp())``. Put networks into eval mode first.
+    decode : callable
+        z (B, J) -> p(x|z): a torch Distribution, or a tensor of reconstructions, which then count as Gaussian with
+        the given `variance`: the error is the squared distance divided by 2 variance, nats. Either in the shape of x,
+        or flat, (B, D).
+    prior : Distribution, optional
+        p(z) of a model given as callables, over (J,) or one for all units, of the kind that `encode` gives; standard
+        normal when left out, for Gaussian codes.
+    variance : float, optional
+        See `decode`; for callables only. 1 when left out: half the squared distance, what a VAE with loss
+        1/2 |x - x'|^2 + KL has.
+    gain_rows : int or None
+        Gains need a pass of the decoder for every unit, so they use this many rows, evenly spaced; None uses all.
+    seed : int
+        Fixes the draws of z, which are functions of (seed, row).
+
+    Examples
+    --------
+    >>> import numpy as np, sparsevae as sv
+    >>> from sparsevae.analysis.audit import audit
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(500, 2)) @ rng.normal(size=(2, 10))  # two sources in ten columns
+    >>> est = sv.VAE(8, hidden=(32,), training=sv.Training(steps=600, verbose=0)).fit(X)
+    >>> found = audit(est, X)
+    >>> found.verdict, found.suggested_size < 8
+    ('oversized', True)
+    """
+    if X is None:
+        raise TypeError("audit needs rows: audit(est, X), or audit(encode=..., decode=..., X=...).")
+    if variance is not None:
+        check_number("variance", variance, "a number above 0", lambda v: v > 0)
+    check_gain_rows(gain_rows)
+    check_seed("seed", seed)
+    if est is not None:
+        check_coder("audit", est, "For other models: audit(encode=..., decode=..., X=...).")
+        foreign = {"encode": encode, "decode": decode, "prior": prior, "variance": variance}
+        if given := [k for k, v in foreign.items() if v is not None]:
+            raise TypeError(f"give an estimator or callables, not both: {', '.join(given)} came beside an estimator.")
+        check_decoder("audit", est)
+        with inference(est._device()):
+            model = est.model_
+            check_separate("audit", model.posterior, model.prior, est._n_features_out)
+            X = est._read(X, reset=False)
+            _check_spread(X.shape[0])
+            return measure(
+                lambda rows: est._grouped(rows)[0],
+                X,
+                model.encode,
+                model.decode,
+                lambda x, q: model.prior(x, model.encode),
+                gain_rows=gain_rows,
+                draw=per_row(seed),
+            )
+    if not (callable(encode) and callable(decode)):
+        raise TypeError("audit needs an estimator, or both callables: audit(encode=..., decode=..., X=...).")
+    with inference(torch.device("cpu")):
+        rows = _rows(X)
+        _check_spread(rows.shape[0])
+        return measure(
+            _plain_blocks,
+            rows,
+            lambda x: _taken(encode(x)),
+            decode,
+            lambda x, q: _prior(prior, q),
+            variance=1.0 if variance is None else variance,
+            gain_rows=gain_rows,
+            draw=per_row(seed),
+        )
+
+
+def check_coder(caller: str, est: Any, otherwise: str = "") -> None:
+    """Refuse what is not a fitted estimator of this library; `otherwise` says what would work instead."""
+    if not isinstance(est, SparseCoder):
+        came = f"the class {est.__name__}" if isinstance(est, type) else f"a {type(est).__name__}"
+        words = f"{caller} needs a fitted estimator of sparsevae, such as VAE().fit(X); got {came}. {otherwise}"
+        raise TypeError(words.rstrip())
+    check_is_fitted(est)
+
+
+def check_decoder(caller: str, est: SparseCoder) -> None:
+    """Refuse a model without p(x|z), such as a classifier, before anything is computed."""
+    if not hasattr(est, "inverse_transform"):
+        raise TypeError(
+            f"{caller} needs a model with p(x|z), and {type(est).__name__} has none: use VAE, VSC or HSVAE."
+        )
+
+
+def check_gain_rows(gain_rows: int | None) -> None:
+    """Refuse what cannot be a number of rows, before anything is computed."""
+    if gain_rows is not None:
+        check_number("gain_rows", gain_rows, "an integer above 0, or None", lambda n: n > 0, whole=True)
+
+
+def check_separate(caller: str, posterior: Family, prior: Prior, n: int) -> None:
+    """Refuse, before anything is trained or measured, codes whose n units have no KL of their own.
+
+    Only discrete laws tie units together, by a cap or as counts, and their priors are fixed. A group of one-hots shares
+    its KL out to its units.
+    """
+    if not posterior.discrete or isinstance(posterior, OneHotPosterior):
+        return
+    dist = prior.marginal(posterior)
+    raw = torch.zeros(1, posterior.width(n), device=dist.mean.device)
+    try:
+        unit_divergence(posterior(raw), dist)
+    except TypeError as error:
+        raise TypeError(f"{caller} judges units one by one, and a cap or counts tie them together. {error}") from None
+
+
+def _check_spread(n: int) -> None:
+    if n < 2:
+        raise ValueError(f"audit judges units by what varies between rows, so it needs two rows at least; got {n}.")
+
+
+def _rows(X: Any) -> Any:
+    """The user's rows as a float tensor, (n, ...), or as a CSR matrix, which becomes dense block by block."""
+    expected = "for a model given as callables X must be an array, DataFrame, CSR matrix or tensor of numbers, (n, ...)"
+    if isinstance(X, (str, bytes, os.PathLike)):
+        raise TypeError(f"{expected}; got the path {X!r}. Read the file first, for instance with numpy.load.")
+    rows: Any
+    if isinstance(X, Tensor):
+        if X.is_complex() or X.layout is not torch.strided:
+            raise TypeError(f"{expected}; got a {X.layout} tensor of {X.dtype}. Make it real and dense.")
+        rows = X if X.is_floating_point() else X.float()
+    else:
+        try:
+            found: Any = X.tocsr() if hasattr(X, "tocsr") else np.asarray(X.to_numpy() if hasattr(X, "to_numpy") else X)
+        except ValueError as error:  # rows of different lengths
+            raise TypeError(f"{expected}; got a {type(X).__name__}: {error}") from error
+        if found.dtype.kind not in "biuf":
+            raise TypeError(f"{expected}; got a {type(X).__name__} with values of type {found.dtype}. Convert them.")
+        with np.errstate(over="ignore"):  # beyond float32 is refused below
+            found = found.astype(np.float32)
+        rows = found if scipy.sparse.issparse(found) else torch.from_numpy(found)
+    if len(rows.shape) < 2 or 0 in rows.shape[1:]:
+        raise ValueError(f"{expected}; got shape {tuple(rows.shape)}.")
+    values = rows if isinstance(rows, Tensor) else torch.from_numpy(rows.data)
+    if not bool(values.isfinite().all()):
+        raise ValueError("X contains NaN or infinity, or numbers beyond float32: drop those rows, or fill them in.")
+    return rows
+
+
+def _plain_blocks(X: Any) -> Iterator[tuple[Tensor, int]]:
+    for start in range(0, X.shape[0], BLOCK):
+        x = X[start : start + BLOCK]
+        yield x if isinstance(x, Tensor) else torch.from_numpy(x.toarray()), x.shape[0]
+
+
+def _single(dist: Distribution) -> Any:
+    """The law of single units."""
+    return dist.base_dist if isinstance(dist, Independent) else dist
+
+
+def _taken(found: Any) -> Any:
+    """What encode gave, if it is a law that is taken; bits as gates that nothing limits, which have modes and p_on."""
+    if not isinstance(found, Distribution):
+        return found
+    dist = _single(found)
+    if type(dist) not in TAKEN:
+        raise TypeError(
+            "encode must return a pair (mean, variance), a torch Normal, Laplace or Bernoulli, or a "
+            f"sparsevae.SpikeSlab; got a {type(dist).__name__}."
+        )
+    bits = type(dist) is Bernoulli and dist.logits.dim() == 2  # other shapes are refused under their own name
+    return Capped(dist.logits, dist.logits.shape[-1]) if bits else found
+
+
+def _prior(prior: Distribution | None, q: Distribution) -> Distribution:
+    like, units = q.mean[0], q.mean.shape[1]
+    kind = Bernoulli if isinstance(q, Capped) else type(_single(q))
+    if prior is None:
+        if kind is not Normal:
+            name = kind.__name__
+            raise TypeError(f"encode gives a {name}, whose prior is not guessed: pass prior=, a {name} of ({units},).")
+        return normal(torch.zeros_like(like), torch.ones_like(like))
+    if not isinstance(prior, Distribution):
+        raise TypeError(f"prior must be a torch Distribution, got a {type(prior).__name__}.")
+    shape = tuple(prior.batch_shape + prior.event_shape)
+    if shape not in ((), (units,), (1, units)):
+        raise ValueError(
+            f"encode gives {units} units, so the prior must have shape ({units},), or () for one law of all units; "
+            f"got a {type(prior).__name__} of shape {shape}."
+        )
+    dist = _single(prior)
+    if type(dist) is not kind:
+        raise TypeError(f"encode gives a {kind.__name__}, so the prior must be one too; got a {type(dist).__name__}.")
+    return Capped(dist.logits.expand(shape or (units,)), units) if kind is Bernoulli else prior

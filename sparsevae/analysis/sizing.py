@@ -1,0 +1,89 @@
+"""How many units? Grow the code until some of it stays unused, as Asperti's methodology says."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from typing import Any, NamedTuple
+
+from sklearn.base import clone
+
+from sparsevae.analysis.audit import audit, check_gain_rows, check_separate
+from sparsevae.analysis.audit_result import Audit
+from sparsevae.checks import check_number
+from sparsevae.estimator.coder import SparseCoder
+from sparsevae.exceptions import SparsityWarning
+from sparsevae.training.history import History
+
+
+class SuggestedSize(NamedTuple):
+    """The suggested number of units, the audit it comes from, and one row for every size that was tried."""
+
+    size: int
+    audit: Audit
+    table: History
+
+
+def suggest_size(
+    est: SparseCoder | type[SparseCoder],
+    X: Any,
+    *,
+    start: int = 8,
+    factor: float = 2.0,
+    most: int = 1024,
+    gain_rows: int | None = 1000,
+) -> SuggestedSize:
+    """Fit codes of growing size until inactive units appear; the active ones then say how large the code should be.
+
+    Each size is a whole fit of its own, with the estimator's settings; where these name a run folder, the run of J
+    units has its sub-folder `units-J`. Where no unit is inactive even at the largest size, or the code has collapsed or
+    is undecided, `audit.verdict` says so.
+
+    Parameters
+    ----------
+    est : SparseCoder or its class
+        What to fit; its own n_components is not used.
+    X : array, DataFrame, CSR matrix, tensor or path
+        Training rows.
+    start, factor, most : int, float, int
+        The first size, its growth, and the largest size.
+    gain_rows : int or None
+        As in `audit`.
+
+    Examples
+    --------
+    >>> import numpy as np, sparsevae as sv
+    >>> from sparsevae.analysis.sizing import suggest_size
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(500, 2)) @ rng.normal(size=(2, 10))  # two sources in ten columns
+    >>> est = sv.VAE(hidden=(32,), training=sv.Training(steps=600, verbose=0))
+    >>> 2 <= suggest_size(est, X, start=1).size <= 4
+    True
+    """
+    for name, value in {"start": start, "most": most}.items():
+        check_number(name, value, "an integer above 0", lambda v: v > 0, whole=True)
+    check_number("factor", factor, "a number above 1", lambda v: v > 1)
+    if start > most:
+        raise ValueError(f"start must not exceed most, got {start} and {most}.")
+    check_gain_rows(gain_rows)
+    recipe: Any = est() if isinstance(est, type) and issubclass(est, SparseCoder) else est
+    if not isinstance(recipe, SparseCoder):
+        came = f"the class {est.__name__}" if isinstance(est, type) else f"a {type(est).__name__}"
+        raise TypeError(f"suggest_size needs an estimator of sparsevae or its class, such as VAE; got {came}.")
+    clone(recipe).set_params(n_components=int(start)).check()
+    largest = clone(recipe).set_params(n_components=int(most))  # a cap may bind there and not at the first size
+    check_separate(f"suggest_size of up to {most} units", largest.posterior(), largest.prior(), int(most))
+    folder = recipe._training().folder
+    table, size = History(), int(start)
+    while True:
+        fitted = clone(recipe).set_params(n_components=size)
+        if folder is not None:  # a folder holds one run
+            fitted.set_params(training__folder=os.path.join(folder, f"units-{size}"))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", SparsityWarning)  # that all units are active is why we go on
+            fitted.fit(X)
+        found = audit(fitted, X, gain_rows=gain_rows)
+        table.append({"n_components": size, "n_active": found.n_active, "verdict": found.verdict})
+        if found.inactive_share or size >= most:
+            return SuggestedSize(min(found.suggested_size, int(most)), found, table)
+        size = min(int(most), max(size + 1, round(size * factor)))

@@ -1,0 +1,167 @@
+"""The checks of numbers that a user gives: any int, any float; and sizes that memory does not hold."""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+from collections.abc import Callable, Mapping
+from numbers import Integral, Rational, Real
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import torch
+
+_TINY, _HUGE = float(np.finfo(np.float32).tiny), float(np.finfo(np.float32).max)
+_SINGLE = _TINY, _HUGE, f"networks compute in float32, {_TINY:.1e} to {_HUGE:.1e}"
+_DOUBLE = 0, sys.float_info.max, "no float is as large"
+_WHOLE = 1, 2**63 - 1, "64 bits hold less"
+_DIGITS = 4_000  # of a seed; Python itself writes no integer of more than 4,300
+
+
+def is_number(value: Any, *, whole: bool = False) -> bool:
+    """Whether it is a finite number (an integer where `whole`); True and False are none.
+
+    >>> is_number(10**400), is_number(1e400), is_number(True), is_number(2.0, whole=True)
+    (True, False, False, False)
+    """
+    if isinstance(value, bool) or not isinstance(value, Integral if whole else Real):
+        return False
+    return isinstance(value, Rational) or math.isfinite(value)  # of integers and fractions a float may be too small
+
+
+def check_number(
+    name: str,
+    value: Any,
+    expected: str,
+    legal: Callable[[Any], bool],
+    *,
+    whole: bool = False,
+    double: bool = False,
+    context: str = "",
+) -> None:
+    """Refuse what is not a finite number (an integer where `whole`) and `legal`; `expected` says it in words.
+
+    Training computes in float32, so numbers must be among its own; where only doubles are at work say `double`. Where
+    the number came from something larger, a schedule, `context` says from what.
+    """
+    if not (is_number(value, whole=whole) and legal(value)):
+        raise ValueError(f"{name} must be {expected}, got {context}{shown(value)}.")
+    least, most, reason = _WHOLE if whole else _DOUBLE if double else _SINGLE
+    if value != 0 and not least <= abs(value) <= most:
+        raise ValueError(f"{name} must be {expected}, got {context}{shown(value)}: {reason}.")
+
+
+def check_seed(name: str, value: Any, expected: str = "an integer", *, least: float = -math.inf) -> None:
+    """Refuse what fixes no stream of random numbers: any integer does, from `least` on where that is given."""
+    expected += "" if least == -math.inf else f", {least} or above"
+    if not is_number(value, whole=True) or value < least:
+        raise ValueError(f"{name} must be {expected}, got {shown(value)}.")
+    if abs(int(value)) >= 10**_DIGITS:
+        raise ValueError(f"{name} must be {expected} of at most {_DIGITS:,} digits, got {shown(value)}.")
+
+
+def a_type(value: Any) -> str:
+    """The type of a value with its article.
+
+    >>> a_type(3), a_type("x")
+    ('an int', 'a str')
+    """
+    name = type(value).__name__
+    return f"{'an' if name[0].lower() in 'aeio' else 'a'} {name}"
+
+
+def shown(value: Any) -> str:
+    """A value as a message shows it: an integer that fills lines by its size.
+
+    >>> shown(10**400), shown(-(10**30)), shown("x")
+    ('an integer of about 400 digits', '-1000000000000000000000000000000', "'x'")
+    """
+    if isinstance(value, int) and abs(value) >= 10**40:
+        return f"an integer of about {int(value.bit_length() * math.log10(2))} digits"
+    try:
+        return repr(value)
+    except ValueError:  # Python writes no integer of more than 4,300 digits, wherever it stands
+        return f"a {type(value).__name__} that holds a very long integer"
+
+
+_UNITS = ("kB", "MB", "GB", "TB", "PB", "EB")
+_MOST = 1e24  # bytes, of which nobody needs the number
+_CGROUP = Path("/sys/fs/cgroup")
+
+
+def memory(device: torch.device | None = None, cgroup: Path = _CGROUP) -> float:
+    """Bytes of memory that a device has in all; of the machine no more than its cgroup grants."""
+    if device is not None and device.type == "cuda":
+        import torch
+
+        return float(torch.cuda.mem_get_info(device)[1])
+    try:
+        found = float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    except (AttributeError, ValueError, OSError):  # not every system says
+        return math.inf
+    return min(found, *(granted for granted, _ in _groups(cgroup)))
+
+
+def free_memory(proc: Path = Path("/proc/meminfo"), cgroup: Path = _CGROUP) -> float:
+    """Bytes that could still be taken: what the machine has left, or its cgroup; infinite where nobody knows."""
+    left = [1024 * int(line.split()[1]) for line in _lines(proc) if line.startswith("MemAvailable:")]
+    return min(math.inf, *left, *(max(0.0, granted - taken) for granted, taken in _groups(cgroup)))
+
+
+def _groups(cgroup: Path) -> list[tuple[float, float]]:
+    """What the cgroup grants and what is taken of it (v2, then v1); endless and nothing where it grants all."""
+    v1 = cgroup / "memory"
+    found = [(math.inf, 0.0)]
+    for folder, limit, used in (
+        (cgroup, "memory.max", "memory.current"),
+        (v1, "memory.limit_in_bytes", "memory.usage_in_bytes"),
+    ):
+        most, now = ("".join(_lines(folder / name)) for name in (limit, used))
+        if most.isdigit():
+            files = sum(int(x.split()[1]) for x in _lines(folder / "memory.stat") if x.startswith("inactive_file "))
+            taken = max(0, int(now) - files) if now.isdigit() else 0  # pages of files are given up when asked for
+            found.append((float(most), float(taken)))
+    return found
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text().splitlines()
+    except OSError:
+        return []
+
+
+def check_room(numbers: float, sizes: Mapping[str, Any], what: str, device: torch.device | None = None) -> None:
+    """Refuse what needs more than all memory, `numbers` of float32 at least; `sizes` say what makes it so large.
+
+    >>> check_room(4e18, {"n": 10**18}, "samples")  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+        ...
+    ValueError: n=1000000000000000000 would take 16 EB of memory or more for samples; there are ...
+    """
+    there = memory(device)
+    if 4 * numbers > there:
+        named = ", ".join(f"{name}={shown(value)}" for name, value in sizes.items())
+        raise ValueError(
+            f"{named} would take {amount(4 * numbers)} of memory or more for {what}; there are {amount(there)}: "
+            "ask for less."
+        )
+
+
+def amount(size: float) -> str:
+    """A number of bytes in words.
+
+    >>> amount(700), amount(5_300_000), amount(8e21), amount(10**400)
+    ('700 bytes', '5.3 MB', '8,000 EB', 'over 1,000,000 EB')
+    """
+    if size > _MOST:
+        return f"over {amount(_MOST)}"
+    if size < 1000:
+        return f"{size:.0f} bytes"
+    unit = min(len(_UNITS), int(math.log10(size) // 3))
+    number = size / 1000**unit
+    return f"{number:.3g} {_UNITS[unit - 1]}" if number < 1000 else f"{number:,.0f} {_UNITS[unit - 1]}"

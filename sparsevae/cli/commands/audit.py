@@ -1,0 +1,40 @@
+"""`sparsevae audit`: a table of a model's units."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from sparsevae.cli.options import Data, DataOptions, Folder, Json, Split, reader
+from sparsevae.cli.printing import print_json, print_table
+from sparsevae.cli.sources import load_model, rows
+from sparsevae.messages import show
+
+
+def audit(
+    folder: Folder,
+    data: Data,
+    gain_rows: Annotated[
+        int, typer.Option(metavar="N", parser=reader(int, 1), help="Rows to measure reconstruction gains on.")
+    ] = 2000,
+    split: Split = None,
+    data_option: DataOptions = None,
+    as_json: Json = False,
+) -> None:
+    """Which units are used, what each brings and costs.
+
+    The last lines say whether the code has the right size.
+    """
+    from sparsevae.analysis.audit import audit
+
+    est = load_model(folder)
+    X, part = rows(est, data, split, data_option)
+    found = audit(est, X, gain_rows=gain_rows)
+    name = type(est).__name__
+    if as_json:
+        return print_json({"model": name, "data": data, "split": part, **found.to_dict()})
+    show(f"{name} on {data} ({part}), {found.rows:,} rows; KL and gain in nats, gain on {found.gain_rows:,} rows\n")
+    header, lines = found.table()
+    print_table(lines, *header, right="unit var(mu) mean(s2) sum KL gain p_on on")
+    show(f"\n{found.legend}\n{found.words}")

@@ -1,0 +1,47 @@
+"""`sparsevae data`: the data sets that have a name."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Annotated, Any
+
+import typer
+
+from sparsevae.cli.options import Json
+from sparsevae.cli.printing import print_json, print_table
+
+
+def data_list(as_json: Json = False) -> None:
+    """All of them, and whether they are on this machine."""
+    from sparsevae.data import info, names
+
+    found = [info(name) for name in names()]
+    if as_json:
+        return print_json({"data": [dataclasses.asdict(i) for i in found]})
+    print_table(
+        [(i.name, *_counts(i), f"{i.features:,}", _where(i)) for i in found],
+        *("name", "train", "test", "features", "where"),
+        right="train test features",
+    )
+
+
+def data_info(name: Annotated[str, typer.Argument(metavar="NAME")], as_json: Json = False) -> None:
+    """What one of them is, where it comes from, its options."""
+    from sparsevae.data import info
+
+    i = info(name)
+    if as_json:
+        return print_json(dataclasses.asdict(i))
+    lines = [("about", i.about), ("rows", "{} train, {} test".format(*_counts(i))), ("features", f"{i.features:,}")]
+    options = "\n".join(f"{k}={v!r}" for k, v in i.options.items()) or "none"
+    print_table([*lines, ("source", i.source), ("options", options)])
+
+
+def _where(i: Any) -> str:
+    return "here" if i.available else "by hand" if i.by_hand else "to fetch"
+
+
+def _counts(i: Any) -> tuple[str, str]:
+    """Rows of both parts in words: a copy of a part of a set has fewer than the set."""
+    most = "up to " if i.at_most else ""
+    return f"{most}{i.rows:,}", f"{most}{i.rows_test:,}"

@@ -1,0 +1,27 @@
+"""`sparsevae demo`: train on embedded data, leave a page of pictures."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sparsevae.cli.options import INT, Json, out_option
+from sparsevae.cli.printing import print_json
+from sparsevae.messages import show
+
+
+def demo(
+    out: Annotated[Path, out_option("DIR", "Folder for the page.")] = Path("demo"),
+    seed: Annotated[int, typer.Option(**INT, help="Fixes the run.")] = 0,
+    as_json: Json = False,
+) -> None:
+    """Train on embedded data, leave a page of pictures."""
+    from sparsevae.report.demo import run
+
+    left = run(out, seed)
+    if as_json:
+        paths = {"out": str(left.page), "picture": str(left.picture), "model": str(left.model)}
+        return print_json({**paths, **left.numbers})
+    show(left.page)

@@ -1,0 +1,98 @@
+"""`sparsevae encode`: the code of every row, in a file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from sparsevae.cli.options import Data, DataOptions, Folder, Json, Split, out_option, reader
+from sparsevae.cli.places import check_other, ending_of, write_whole
+from sparsevae.cli.printing import print_json
+from sparsevae.cli.sources import load_model, rows
+from sparsevae.messages import show
+
+_ROWS = 4096  # of sparse codes that are dense at once
+
+
+def encode(
+    folder: Folder,
+    data: Data,
+    out: Annotated[Path, out_option("FILE", "codes.npz, codes.parquet or codes.csv.")],
+    max_active: Annotated[
+        int | None,
+        typer.Option(
+            metavar="K",
+            parser=reader(int),
+            help="Keep at most K non-zeros per row: the most probable, and of equally probable ones the largest.",
+        ),
+    ] = None,
+    split: Split = None,
+    data_option: DataOptions = None,
+    as_json: Json = False,
+) -> None:
+    """Write the code of every row.
+
+    Sparse codes: .npz is a CSR matrix for scipy.sparse.load_npz; .parquet has the columns row, indices (the units
+    that are on) and values, one line per row, as vector databases take sparse vectors.
+
+    Dense codes: .npz holds one array, codes; .parquet has one column for each unit.
+
+    A .csv has one column for each unit and one line for each row, zeros included, whatever the codes.
+    """
+    from scipy.sparse import issparse, save_npz
+
+    ending = ending_of(out, ".npz", ".parquet", ".csv")
+    check_other(out, data)
+    est = load_model(folder)
+    X, part = rows(est, data, split, data_option)
+    codes = est.transform(X, max_active=max_active)
+    sparse = bool(issparse(codes))
+    if ending == ".parquet":
+        from pyarrow import parquet
+
+        table = _lists(codes) if sparse else _columns(codes, est.get_feature_names_out())
+        write_whole(out, lambda file: parquet.write_table(table, file))
+    elif ending == ".csv":
+        write_whole(out, lambda file: _write_csv(file, codes, est.get_feature_names_out()))
+    elif sparse:
+        write_whole(out, lambda file: save_npz(file, codes))
+    else:
+        import numpy as np
+
+        write_whole(out, lambda file: np.savez(file, codes=codes))
+    n, units = codes.shape
+    nonzeros = int((codes != 0).sum()) / n
+    if as_json:
+        about = {"out": str(out), "sparse": sparse, "split": part}
+        return print_json({**about, "rows": n, "units": units, "nonzeros": nonzeros})
+    show(f"{out}: {n:,} rows ({part}) x {units:,} units, {nonzeros:.4g} non-zeros per row")
+
+
+def _lists(codes: Any) -> Any:
+    """A CSR matrix as an Arrow table of each row's units and their values."""
+    import pyarrow as pa
+
+    ends = pa.array(codes.indptr, pa.int64())
+    indices, values = (pa.LargeListArray.from_arrays(ends, v) for v in (codes.indices, codes.data))
+    return pa.table({"row": range(codes.shape[0]), "indices": indices, "values": values})
+
+
+def _write_csv(file: Any, codes: Any, names: Sequence[str]) -> None:
+    """A line for each row and a column for each unit: the shortest decimals that give the same float32 again."""
+    from pyarrow import csv
+
+    plain = csv.WriteOptions(include_header=False)
+    file.write(f"{','.join(names)}\n".encode())
+    for start in range(0, codes.shape[0], _ROWS):
+        rows = codes[start : start + _ROWS]
+        csv.write_csv(_columns(rows.toarray() if hasattr(rows, "toarray") else rows, names), file, plain)
+
+
+def _columns(codes: Any, names: Iterable[str]) -> Any:
+    """An array as an Arrow table with a column for each unit."""
+    import pyarrow as pa
+
+    return pa.table(dict(zip(names, codes.T, strict=True)))

@@ -1,0 +1,65 @@
+"""`sparsevae report`: a page about a model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from sparsevae.cli.options import Data, DataOptions, Folder, Json, Part, Split, out_option, reader
+from sparsevae.cli.places import ending_of
+from sparsevae.cli.printing import print_json
+from sparsevae.cli.sources import as_labelled, load_model, named, part_of
+from sparsevae.messages import show
+
+if TYPE_CHECKING:
+    from sparsevae.data import Dataset
+    from sparsevae.estimator.coder import SparseCoder
+
+
+def report(
+    folder: Folder,
+    data: Data,
+    out: Annotated[Path, out_option("FILE", "The page to write.")] = Path("report.html"),
+    title: Annotated[str | None, typer.Option(help="Heading of the page.")] = None,
+    image_shape: Annotated[
+        Any,
+        typer.Option(
+            metavar="H,W[,3]",
+            parser=reader(tuple[int, ...]),
+            help="Size of an image; by default the model's or the data set's.",
+        ),
+    ] = None,
+    split: Split = None,
+    data_option: DataOptions = None,
+    as_json: Json = False,
+) -> None:
+    """Write a page of numbers and pictures.
+
+    Of a model of texts it shows texts told again from their codes, and the words of every unit.
+    """
+    from sparsevae.report.page import report
+
+    ending_of(out, ".html")
+    est = load_model(folder)
+    if as_labelled(est):
+        raise ValueError(f"a report judges codes of X; {type(est).__name__} is judged by its labels: use evaluate.")
+    found, part = named(est, data, split, data_option)
+    X = part_of(found, part)
+    y = found.y if part is Part.TRAIN else found.y_test
+    labels: Any = None if y is None or y.ndim != 1 else y
+    if labels is not None and found.label_names is not None:
+        labels = [found.label_names[int(c)] for c in labels]
+    page = report(est, X, out, image_shape=image_shape or _shape_of(est, found), labels=labels, title=title)
+    if as_json:
+        about = {"model": type(est).__name__, "data": data, "split": part.value}
+        return print_json({**about, "out": str(page), "rows": X.shape[0], "bytes": page.stat().st_size})
+    show(page)
+
+
+def _shape_of(est: SparseCoder, found: Dataset) -> tuple[int, ...] | None:
+    """How a page draws rows: as the model says, or else as the data set does."""
+    from sparsevae.inputs.texts import Texts
+
+    return None if isinstance(est.input_, Texts) or est.image_shape is not None else found.image_shape

@@ -1,0 +1,120 @@
+"""The numbers to judge a fitted model by: its score and what that pays, how sparse its codes are, what they keep of X.
+
+`SparseCoder.evaluate` says what each of them is.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sparsevae.estimator.scores import bounds_of, importance_of, meaning_of, relaxed_of
+from sparsevae.inputs.base import Array
+from sparsevae.inputs.texts import Texts
+from sparsevae.latent.codes import active, code_sites, gated, means_of, on
+from sparsevae.latent.model import Site, Trace
+from sparsevae.latent.objective import kl
+from sparsevae.latent.pareto import heavy_tails
+from sparsevae.sampling.draw import Draw
+from sparsevae.sampling.noise import PerRow, mix, row_keys
+
+if TYPE_CHECKING:
+    from sparsevae.estimator.coder import SparseCoder
+
+
+def evaluate(est: SparseCoder, X: Any, caps: Sequence[int], n_samples: int) -> dict[str, Any]:
+    """The numbers of rows that were read."""
+    model, n_rows, width = est.model_, X.shape[0], est._n_features_out
+    seed, meaning = mix(est._training().seed, 5), meaning_of(est, X)
+    mode = drawn = expected = 0.0
+    means, costs, nats, seen = [], [], dict[str, float](), list[dict[str, Tensor]]()
+    for x, n in est._grouped(X)[0]:
+        raw = model.read(x)
+        q, trace = model.posterior_from(raw), model.trace(x, raw, Draw(PerRow(row_keys(x), seed), hard=True))
+        sites = code_sites(trace)
+        mode += float((q.mode != 0)[:n].sum())
+        drawn += sum(float(on(site)[:n].sum()) for site in sites)
+        expected += float(q.p_on[:n].sum()) if hasattr(q, "p_on") else float(n * width)
+        means.append(q.mean[:n])
+        if _has_hoyer(est, sites):
+            codes = {"draws": torch.cat([s.value for s in sites], -1), **means_of([s.q for s in sites])}
+            seen.append({kind: code[:n].cpu() for kind, code in codes.items()})
+        kept = [est._code(q, most) for most in (None, *caps)]
+        costs.append(est.input_.errors(x, map(model.decode, kept))[:, :n].sum(1).cpu().numpy())
+
+    def add_kl(trace: Trace, size: int, n: int) -> None:
+        for name, term in kl(trace).items():  # (draws * size,)
+            paid = float(term.double().unflatten(-1, (-1, size))[:, :n].sum()) / (n_samples * n_rows)
+            nats[name] = nats.get(name, 0.0) + paid
+
+    found = bounds_of(est, X, n_samples, add_kl)
+    score, nll = found.elbo.numpy(), float(found.nll.mean())
+    return {
+        "rows": n_rows,
+        "score": float(score.mean()),
+        "score_standard_error": standard_error(score),
+        "score_meaning": meaning,
+        **model.likelihood.describe(),
+        "nonzeros_mode": mode / n_rows,
+        "nonzeros_drawn": drawn / n_rows,
+        "nonzeros_expected": expected / n_rows,
+        "active_units": int(active(torch.cat(means).var(0, correction=0), noisy=model.posterior.density).sum()),
+        "n_components": width,
+        "kl": sum(nats.values()),
+        **(nats if len(nats) > 1 else {}),
+        **({"hoyer": _hoyer(seen)} if seen and n_rows > 1 else {}),
+        **est.input_.summarise(np.sum(costs, axis=0), n_rows, float(score.mean()), nll, caps),
+        **(_beside_the_score(est, X, meaning) if model.posterior.discrete else {}),
+    }
+
+
+def standard_error(values: Array) -> float:
+    """Standard error of the mean of n values, (n,): NaN for n = 1, inf if any value is not finite.
+
+    >>> standard_error(np.array([1.0, 3.0]))  # deviations from the mean of 1 and 1: sqrt(2 / (n - 1) / n)
+    1.0
+    """
+    if len(values) < 2:
+        return math.nan
+    return float(values.std(ddof=1)) / math.sqrt(len(values)) if np.isfinite(values).all() else math.inf
+
+
+def with_error(mean: float, error: float) -> str:
+    """A mean as people read it, with its standard error where that is known.
+
+    >>> with_error(-12.3, 0.456), with_error(-12.3, math.nan)
+    ('-12.30 ± 0.46', '-12.30')
+    """
+    return f"{mean:.2f}" if math.isnan(error) else f"{mean:.2f} ± {error:.2f}"
+
+
+def _has_hoyer(est: SparseCoder, sites: Sequence[Site]) -> bool:
+    """Hoyer's sparsity is told of units with gates, and of all codes of texts."""
+    return isinstance(est.input_, Texts) or all(gated(site.q) for site in sites)
+
+
+def _hoyer(seen: Sequence[Mapping[str, Tensor]]) -> dict[str, dict[str, float]]:
+    """Hoyer's sparsity of every kind of code, from blocks of rows."""
+    from sparsevae.metrics import code_hoyer
+
+    return {kind: code_hoyer(torch.cat([each[kind] for each in seen]).numpy())._asdict() for kind in seen[0]}
+
+
+def _beside_the_score(est: SparseCoder, X: Any, meaning: str) -> dict[str, Any]:
+    """What is said of a discrete code beside its score, the hard ELBO: two more numbers in the same units.
+
+    `relaxed_objective` is what training saw, with unit weights: where draws are relaxed it is no bound, and may
+    lie above log p(x). `importance_bound` is the hard bound of 1,000 samples, on the first 1,000 rows, of which a share
+    `heavy_tails` has weights whose error is not known.
+    """
+    found: dict[str, Any] = {"relaxed_objective": float(relaxed_of(est, X).mean())}
+    if meaning == "bound":
+        b = importance_of(est, X[:1000], 1000)
+        found |= {"importance_bound": float(b.bound.mean()), "importance_rows": len(b.bound)}
+        found["heavy_tails"] = heavy_tails(b.pareto_k, b.effective_samples, 1000)
+    return found

@@ -1,0 +1,20 @@
+"""The models by name: what the command line offers and what a stored folder may name. `sparsevae.models` fills it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from sparsevae.estimator.coder import SparseCoder
+    from sparsevae.estimator.supervised import LabelledCoder
+
+REGISTRY: dict[str, type[SparseCoder]] = {}
+"""Every model that learns from X alone."""
+
+SUPERVISED: dict[str, type[LabelledCoder]] = {}
+"""Every model that learns from X and y."""
+
+
+def known() -> dict[str, type[SparseCoder]]:
+    """Both."""
+    return {**REGISTRY, **SUPERVISED}

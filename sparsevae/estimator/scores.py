@@ -1,0 +1,105 @@
+"""Scores of a fitted estimator: bounds on log p(x) from hard draws, what they mean, and the training objective."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+
+from sparsevae.checks import check_number, check_room
+from sparsevae.estimator.blocks import fitted, in_order
+from sparsevae.exceptions import warn_caller
+from sparsevae.inputs.base import Array
+from sparsevae.latent.bounds import SPREAD, Bounds, bounds
+from sparsevae.latent.objective import kl, nll
+from sparsevae.latent.pareto import HEAVY, TOO_HEAVY, heavy_tails
+from sparsevae.sampling.draw import Draw
+from sparsevae.sampling.gradients import points
+from sparsevae.sampling.noise import PerRow, mix, row_keys
+
+if TYPE_CHECKING:
+    from sparsevae.estimator.coder import SparseCoder
+
+_LOST = (-math.inf, -math.inf, math.inf, 1.0, math.inf, math.nan)  # the `Bounds` of a row that overflows
+_NUMBERS = 2**25  # of x, in all draws that are scored at once
+
+
+class ImportanceBound(NamedTuple):
+    """Per item: the K-sample bound in nats, its standard error, the effective number of samples, and Pareto k.
+
+    `pareto_k` tells how heavy the tail of the importance weights is. Above .7 the error and the number of samples are
+    not to be trusted, unless more than half of the samples are effective: then all weights are nearly equal. It is NaN,
+    not known, where a tail has fewer than 25 weights: below 121 samples, or of discrete codes that are nearly certain.
+    """
+
+    bound: Array
+    standard_error: Array
+    effective_samples: Array
+    pareto_k: Array
+
+
+@fitted
+def bounds_of(est: SparseCoder, X: Any, n_samples: int, watch: Callable[..., None] | None = None) -> Bounds:
+    """Bounds of rows that were read, in nats of X's own units where the likelihood is a density.
+
+    `watch(trace, size, n)` is shown the draws of every block of `size` rows, of which the first n count.
+    """
+    check_number("n_samples", n_samples, "an integer above 0", lambda k: k > 0, whole=True)
+    check_room(2 * n_samples, {"n_samples": n_samples}, "the numbers of the draws")  # whole ones, of 64 bits
+    seed = mix(est._training().seed, 4)
+    parts, (blocks, order) = [], est._grouped(X, int(n_samples))
+    at_once = 16 * est.input_.block_size(est._device(), draws=16)
+    for x, n in blocks:
+        problem = est.model_.likelihood.check(float(x.min()), float(x.max()))
+        if problem:
+            raise ValueError(f"{problem}; this model was fitted with likelihood={est.likelihood_!r}.")
+        few = max(len(x), _NUMBERS // x.shape[-1])  # of very wide rows, a draw at a time
+        shown = None if watch is None else functools.partial(watch, size=len(x), n=n)
+        found = bounds(est.model_, x, int(n_samples), seed=seed, at_once=min(at_once, few), watch=shown)
+        parts.append([v[:n].cpu() for v in found])
+    out = Bounds(*(in_order(torch.cat(v), order) for v in zip(*parts, strict=True)))
+    # Rows so far out that float32 overflows: minus infinity is a true bound too, NaN is nothing.
+    out = Bounds(*(v.nan_to_num(nan, torch.inf, -torch.inf) for v, nan in zip(out, _LOST, strict=True)))
+    log_det = est.input_.log_det(est.model_.likelihood.discrete)
+    return out._replace(elbo=out.elbo + log_det, importance=out.importance + log_det)
+
+
+@fitted
+def meaning_of(est: SparseCoder, X: Any) -> str:
+    if not est.model_.posterior.density:
+        return "joint density at the code"
+    return est.input_.meaning(est.model_.likelihood.discrete, (x for x, _ in est._blocks(X)))
+
+
+def importance_of(est: SparseCoder, X: Any, n_samples: int) -> ImportanceBound:
+    if (meaning := meaning_of(est, X)) != "bound":
+        raise ValueError(
+            f"scores of this model on these data are a {meaning}, not a bound on log p(x): binarise grey pixels, "
+            "or fit with scale='auto' and with noise. score_samples gives the number under its own name."
+        )
+    b = bounds_of(est, X, n_samples)
+    if (share := heavy_tails(b.pareto_k.numpy(), b.effective_samples.numpy(), n_samples)) > TOO_HEAVY:
+        warn_caller(
+            f"the importance weights of {share:.0%} of {len(b.pareto_k):,} rows have heavy tails (Pareto k above "
+            f"{HEAVY}): their bounds lie below log p(x) in expectation, but their standard errors and effective "
+            "samples are not to be trusted. What helps: a larger n_samples, which narrows the gap slowly, or the "
+            "score (score_samples), a looser bound whose error can be trusted.",
+            RuntimeWarning,
+        )
+    return ImportanceBound(*(v.numpy() for v in (b.importance, b.standard_error, b.effective_samples, b.pareto_k)))
+
+
+@fitted
+def relaxed_of(est: SparseCoder, X: Any) -> Array:
+    (each, draws), seed = points(est.model_), mix(est._training().seed, 8)
+    found, (blocks, order) = [], est._grouped(X)
+    for x, n in blocks:
+        keys = row_keys(x) + torch.arange(1, each + 1, device=x.device)[:, None] * SPREAD
+        trace = est.model_(x.repeat(each, 1), Draw(PerRow(keys.flatten(), seed), hard=False))
+        loss = torch.stack([*nll(trace).values(), *kl(trace).values()]).sum(0)
+        found.append(-loss.unflatten(-1, (each, -1))[:draws].mean(0)[:n].cpu())
+    values: Array = in_order(torch.cat(found).numpy(), order) + est.input_.log_det(est.model_.likelihood.discrete)
+    return values

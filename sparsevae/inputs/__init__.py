@@ -1,0 +1,1 @@
+"""What X and y are: kinds of data, rows, scaling, labels."""

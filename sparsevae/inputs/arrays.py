@@ -1,0 +1,319 @@
+"""Arrays: rows of numbers."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Iterable, Mapping, MappingView, Sequence, Set
+from numbers import Number
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import scipy.sparse
+import torch
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import validate_data
+from torch import Tensor, nn
+from torch.distributions import Distribution
+
+from sparsevae.exceptions import warn_caller
+from sparsevae.inputs import scaling as scalings
+from sparsevae.inputs.base import Array, Input
+from sparsevae.inputs.rows import canonical, from_tensor, place
+from sparsevae.inputs.stats import Stats, stats
+from sparsevae.metrics.arrays import filled, sound
+from sparsevae.text.reading import columns_named, encode, is_table, text_columns
+
+REACH = 1e33  # deviations from the training data, or a code's values; a few layers later that is still a float32
+
+
+class Arrays(Input):
+    """Rows of numbers, scaled. Learned: `scaling`, `likelihood_name`."""
+
+    kind: ClassVar[str] = "numbers"
+    scaling: scalings.Scaling
+
+    @property
+    def prepare(self) -> nn.Module:  # type: ignore[override]
+        return self.scaling
+
+    def about(self) -> dict[str, int]:
+        return {"features": self.width}
+
+    # -- reading ------------------------------------------------------------------------------------------------
+
+    def read(self, est: BaseEstimator, X: Any, *, reset: bool) -> Any:
+        """A 2-d array (maybe a memory map) or CSR matrix, in its own dtype."""
+        from sparsevae.data import Table, read_array
+
+        names = None
+        if isinstance(X, (str, Path)):
+            X = read_array(X)
+        if isinstance(X, Table):
+            X, names = X.X, X.columns
+        _check_rows(X)
+        X = as_array(X, "X")
+        X = _numbers(est, X, reset) if names is None else _named_numbers(est, X, names, reset)
+        values: Any = getattr(X, "data", X) if scipy.sparse.issparse(X) else X
+        low, high = float(values.min(initial=0)), float(values.max(initial=0))
+        _check_finite(type(est).__name__, low, high)
+        if reset:
+            self.width = X.shape[1]
+        else:
+            self._check_reach(X, low, high)
+            self._check_units(getattr(est, "scale", "auto"), X.dtype, high)
+        return X
+
+    def _check_reach(self, X: Any, low: float, high: float) -> None:
+        """Refuse values so far from those of training that the networks would overflow: codes would be NaN."""
+        if not isinstance(self.scaling, scalings.Affine):
+            return
+        largest = max(-low, high, float(self.scaling.shift.abs().max()))
+        if 2 * largest / float(self.scaling.scale.min()) <= REACH:
+            return
+        shift, scale = (v.double().cpu().numpy() for v in (self.scaling.shift, self.scaling.scale))
+        ends: Any = (X.min(axis=0), X.max(axis=0))  # by column: what is far for one of them may be near for another
+        ends = [np.float32(np.ravel(e.toarray()) if hasattr(e, "toarray") else e).astype(np.float64) for e in ends]
+        far = np.maximum(*(np.abs(end - shift) / scale for end in ends))
+        if far.max() > REACH:
+            j = int(far.argmax())
+            raise ValueError(
+                f"column {j} of X lies up to {far[j]:.1e} times its scale ({scale[j]:.3g}) from what the model was "
+                "fitted on: too far for the networks' float32. Is it a mark for missing values, or in other units?"
+            )
+
+    def _check_units(self, scale_name: str, dtype: Any, high: float) -> None:
+        """Warn of 8-bit values that are to be divided by 255 twice, or not at all."""
+        if not isinstance(self.scaling, scalings.Affine) or not (0 < high <= 1 or (dtype == np.uint8 and high > 127)):
+            return
+        shift, scale = self.scaling.shift, self.scaling.scale
+        unit = bool(((shift >= 0) & (shift <= 1) & (scale <= 1)).all())
+        unit &= self.likelihood_name == "bernoulli" or scale_name != "none"  # which does not tell how large rows were
+        if high <= 1 and bool((scale == 255).all()):
+            warn_caller(
+                f"this model was fitted on 8-bit values, 0 to 255, and now sees at most {high:g}: were the new rows "
+                "scaled already, or binarised to 0 and 1? It divides by 255 itself."
+            )
+        elif high > 1 and unit:
+            warn_caller(
+                f"this model was fitted on values of about 0 to 1 and now sees 8-bit ones up to {high:g}: divide them "
+                "by 255, as the training rows were."
+            )
+
+    def as_rows(self, x: Any) -> Any:
+        if getattr(x, "ndim", 2) != 1:
+            return x
+        return x[None] if isinstance(x, (Tensor, np.ma.MaskedArray)) else np.asarray(x)[None]
+
+    # -- scaling ------------------------------------------------------------------------------------------------
+
+    def levels(self, data: Stats) -> set[float]:
+        """The one or two values that the data have, after a scaling that leaves zero at zero; else nothing."""
+        span = torch.tensor(sorted(data.levels), dtype=torch.float64)
+        if not len(span) or not isinstance(self.scaling, scalings.Affine) or self.scaling.shift.any():
+            return set()
+        shift, scale = self.scaling.shift.double(), self.scaling.scale.double()
+        return set(((span[:, None] - shift) / scale).unique().tolist())
+
+    def span(self, data: Stats) -> tuple[float, float]:
+        """Bounds on the values as the networks see them."""
+        if isinstance(self.scaling, scalings.Affine):
+            ends = self.scaling(torch.tensor([[data.low], [data.high]], device=self.scaling.shift.device))
+            return float(ends.min()), float(ends.max())
+        reach = math.sqrt(self.width)  # of one value in a normalised row
+        return (-reach if data.low < 0 else 0.0), reach
+
+    def keeps_values(self) -> bool:
+        """Whether scaling is the identity."""
+        own = self.scaling
+        return isinstance(own, scalings.Affine) and not own.shift.any() and bool((own.scale == 1).all())
+
+    # -- scores and samples -------------------------------------------------------------------------------------
+
+    def log_det(self, discrete: bool) -> float:
+        return 0.0 if discrete else self.scaling.log_det
+
+    def meaning(self, discrete: bool, blocks: Iterable[Tensor]) -> str:
+        if not self.scaling.reversible:
+            return "normalised-row density"
+        if discrete and not all(bool(((x == 0) | (x == 1)).all()) for x in blocks):
+            return "cross-entropy"
+        return "bound"
+
+    def to_user(self, values: Tensor) -> Array:
+        found: Array = self.scaling.inverse(values).cpu().numpy()
+        return found
+
+    def concatenate(self, parts: Sequence[Array]) -> Array:
+        return np.concatenate([np.zeros((0, self.width), np.float32), *parts])
+
+    def errors(self, x: Tensor, decoded: Iterable[Distribution]) -> Tensor:
+        """The squared error of every reconstruction, in X's own units."""
+        target = self.scaling.inverse(x)
+        errors = [self.scaling.inverse(p.mean) - target for p in decoded]
+        return torch.stack([e.double().square().sum(-1) for e in errors])
+
+    def summarise(self, errors: Array, rows: int, score: float, nll: float, caps: Sequence[int]) -> dict[str, Any]:
+        mse, *capped = (errors / (rows * self.width)).tolist()
+        return {"mse": mse, "caps": {int(cap): error for cap, error in zip(caps, capped, strict=True)}}
+
+    # -- save ---------------------------------------------------------------------------------------------------
+
+    def in_force(self) -> dict[str, Any]:
+        return {"scale": self.scaling.name}
+
+    def signature(self) -> dict[str, Any]:
+        return {"scaling": [type(self.scaling).__name__, self.scaling.log_det]}
+
+    def stored(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        plain = {
+            "n_features_in": int(self.width),
+            "likelihood": self.likelihood_name,
+            "scaling": type(self.scaling).__name__,
+        }
+        return {f"scaling.{k}": v for k, v in self.scaling.state_dict().items()}, plain
+
+    def check_restored(self) -> None:
+        if isinstance(self.scaling, scalings.Affine):
+            shift, scale = self.scaling.shift, self.scaling.scale
+            if not (bool(shift.isfinite().all()) and bool((scale.isfinite() & (scale > 0)).all())):
+                raise ValueError("a scaling's numbers must be finite, its scales above 0")
+
+    @classmethod
+    def restored(cls, meta: Mapping[str, Any]) -> Arrays:
+        """What was stored, but for the scaling's numbers."""
+        found, n = cls(), int(meta["n_features_in"])
+        affine = scalings.Affine(torch.zeros(n), torch.ones(n))
+        found.scaling = affine if meta["scaling"] == "Affine" else scalings.UnitNorm(n)
+        found.width, found.likelihood_name = n, meta["likelihood"]
+        return found
+
+
+def _check_rows(X: Any) -> None:
+    """Refuse what shows neither columns nor words, or has no order: it is no more texts than rows of numbers."""
+    shape = getattr(X, "shape", None)
+    if shape == (0,) or (isinstance(X, (list, tuple)) and not X):
+        found = "is empty: 0 samples"
+    elif shape is None and isinstance(X, (Mapping, Set, MappingView)):  # a DOK matrix is a dict that has rows
+        found = f"is a {type(X).__name__}, which has no rows"
+    elif is_table(X) and not X.shape[1]:
+        found = f"is a {type(X).__name__} without columns, of shape {X.shape}"
+    else:
+        return
+    raise ValueError(f"X {found}. Pass rows of numbers, (n, features), or a list of texts.")
+
+
+def _numbers(est: BaseEstimator, X: Any, reset: bool) -> Any:
+    """X as scikit-learn checks it, if it holds numbers; of a DataFrame that does not, which columns are to blame."""
+    least = 2 if reset else 1
+    try:
+        found = validate_data(
+            est, X, reset=reset, accept_sparse="csr", ensure_min_samples=least, ensure_all_finite=False
+        )
+        check_kind(found, "X")
+    except (ValueError, TypeError) as error:
+        if words := text_columns(X):
+            raise ValueError(f"X must hold numbers; {encode(words)}.") from error
+        if strange := _no_numbers(X):
+            raise ValueError(f"X must hold numbers; convert or leave out {columns_named(strange)}.") from error
+        if odd := _odd_item(X):
+            kind = TypeError if isinstance(error, TypeError) else ValueError
+            raise kind(f"X must hold numbers, and {odd} ({error}).") from error
+        raise
+    return found
+
+
+def check_kind(values: Any, name: str) -> None:
+    """Refuse dates, which numpy would count, and other values that are no numbers."""
+    if values.dtype.kind not in "biuf":
+        raise ValueError(f"{name} must hold numbers, got values of type {values.dtype}; convert them.")
+
+
+def _odd_item(X: Any) -> str:
+    """The first item of an array or list of objects that is no number, and what to do about it; nothing of others."""
+    if not isinstance(X, (list, tuple)) and getattr(getattr(X, "dtype", None), "kind", "") != "O":
+        return ""
+    try:
+        items = np.array(X, dtype=object)
+    except ValueError:  # rows whose first axes agree
+        return "its rows differ in shape"
+    if items.ndim == 1 and len({np.shape(item) for item in items if isinstance(item, (list, tuple, np.ndarray))}) > 1:
+        return "its rows differ in length"
+    for at, item in np.ndenumerate(items):
+        where = ", ".join(f"{axis} {k}" for axis, k in zip(("row", "column"), at, strict=False))
+        found = f"{where} holds a value of type {type(item).__name__}"
+        if isinstance(item, Mapping):
+            return f"{found}: make columns of its entries, with sklearn.feature_extraction.DictVectorizer"
+        if len(at) == 2 and not isinstance(item, (str, bytes, Number, type(None))):
+            return f"{found}: every row needs one number for every column"
+    return ""
+
+
+def _named_numbers(est: BaseEstimator, X: Any, names: Sequence[str], reset: bool) -> Any:
+    """The same for an array whose columns have names in the file it comes from: they count as a DataFrame's would."""
+    known = None if reset else getattr(est, "feature_names_in_", None)
+    if known is not None and list(known) != list(names):
+        ours, theirs = set(known), set(names)
+        strange, missing = ([repr(n) for n in a if n not in b] for a, b in ((names, ours), (known, theirs)))
+        what = "; ".join(f"{what} {', '.join(n[:5])}" for what, n in (("new", strange), ("missing", missing)) if n)
+        raise ValueError(
+            f"the columns of X are not those of fit, in that order ({what or 'the order differs'}): "
+            f"{type(est).__name__} expects {', '.join(known[:8])}{', ...' if len(known) > 8 else ''}."
+        )
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "X does not have valid feature names")  # it has, and they were checked
+        found = _numbers(est, X, reset)
+    if reset:
+        est.feature_names_in_ = np.asarray(names, dtype=object)
+    elif known is None:
+        warn_caller(f"X has feature names, but {type(est).__name__} was fitted without feature names")
+    return found
+
+
+def as_array(X: Any, name: str) -> Any:
+    """X or codes before their numbers are checked: tensors as arrays, masked entries as NaN, sparse matrices as CSR.
+
+    No entry of a sparse matrix is out of range, and none is there twice: two of them may add up to infinity.
+    """
+    X = filled(from_tensor(X, name) if isinstance(X, Tensor) else X)
+    return canonical(sound(X, name)) if scipy.sparse.issparse(X) else X
+
+
+def _no_numbers(X: Any) -> list[str]:
+    """The columns of a DataFrame that are not of numbers, with their types."""
+    if not is_table(X):
+        return []
+    kinds = zip(X.columns, X.dtypes, strict=True)
+    return [f"{name} ({kind})" for name, kind in kinds if getattr(kind, "kind", "O") not in "biuf"]
+
+
+def stats_of(X: Any) -> Stats:
+    return stats(place(X, torch.device("cpu"), resident=False))
+
+
+def _check_finite(model: str, low: float, high: float) -> None:
+    """No NaN, no infinity, nothing beyond float32, by the data's extremes."""
+    if math.isnan(low) or math.isnan(high):
+        raise ValueError(
+            f"Input X contains NaN. {model} does not accept missing values: drop those rows or columns, or fill them "
+            "in, for instance with sklearn.impute.SimpleImputer."
+        )
+    largest, limit = max(-low, high), float(np.finfo(np.float32).max)
+    if largest > limit:
+        what = "infinity" if math.isinf(largest) else f"{largest:.3g}"
+        raise ValueError(f"Input X contains {what}; values must lie within {limit:.3g} (float32). Rescale X.")
+
+
+def check_resolution(X: Any) -> None:
+    """Refuse columns that vary by less than float32 resolves at their size, such as time stamps in seconds."""
+    if scipy.sparse.issparse(X) or X.dtype.itemsize <= 4:
+        return
+    low, high = X.min(axis=0), X.max(axis=0)
+    lost = np.flatnonzero((high > low) & (high - low < 1e-5 * np.maximum(np.abs(low), np.abs(high))))
+    if len(lost):
+        j = int(lost[0])
+        raise ValueError(
+            f"column {j} of X runs from {low[j]:.10g} to {high[j]:.10g}: too little for its size to survive float32. "
+            "Subtract an offset first, for instance with sklearn.preprocessing.StandardScaler in a Pipeline."
+        )

@@ -1,0 +1,252 @@
+"""Texts as data: how they become rows of word numbers, and decoded rows become texts again."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Annotated, Any, ClassVar, cast
+
+import numpy as np
+import torch
+from sklearn.base import BaseEstimator
+from torch import Tensor, nn
+from torch.distributions import Distribution
+
+from sparsevae.checks import check_number
+from sparsevae.exceptions import warn_caller
+from sparsevae.inputs.base import Array, Input
+from sparsevae.inputs.kind import texts_of
+from sparsevae.inputs.ragged import Ragged
+from sparsevae.inputs.rows import Rows
+from sparsevae.parameters import check_choice, parameters
+from sparsevae.text.ids import PAD, ends, spoken
+from sparsevae.text.splitting import TOKENIZERS
+from sparsevae.text.vocabulary import Vocabulary
+from sparsevae.text.widths import choose_widths
+
+_MULTIPLE = 8  # rows have so many positions, or a multiple
+_AT_ONCE = {"cpu": 32, "cuda": 512}  # texts that are read, scored or written together: each is many steps
+_PAPER = 20_000  # words of HSVAE's vocabulary
+
+
+@parameters
+class Text(BaseEstimator):
+    """How texts become rows of word numbers.
+
+    {parameters}
+    """
+
+    tokenizer: Annotated[
+        str, "words (any language), space (text that is split already) or paper (HSVAE's DBpedia); see `Vocabulary`."
+    ] = "words"
+    size: Annotated[
+        int | None,
+        "Most words of the vocabulary: the most frequent ones, the unknown word among them; None: as many as leave at "
+        "most 5 % of the words unknown, and none seen but once, from 1,000 to 20,000; 20,000 for tokenizer='paper'.",
+    ] = None
+    min_count: Annotated[int, "Words that are seen less often are unknown."] = 1
+    max_length: Annotated[int, "Most words of a text; of a longer one the beginning is kept."] = 60
+    column: Annotated[str | None, "The column of texts, where X is a DataFrame or a .csv or .parquet file."] = None
+    embedding: Annotated[int, "Numbers that stand for a word inside the networks."] = 128
+    vocabulary: Annotated[
+        Vocabulary | None, "One of your own, instead of tokenizer, size and min_count; None: learned from the texts."
+    ] = None
+
+    def validate(self) -> None:
+        """Refuse settings that cannot work, before anything starts."""
+        check_choice("text.tokenizer", self.tokenizer, TOKENIZERS)
+        if self.size is not None:
+            check_number("text.size", self.size, "an integer above 1, or None", lambda n: n > 1, whole=True)
+        for name in ("min_count", "max_length", "embedding"):
+            check_number(f"text.{name}", getattr(self, name), "an integer above 0", lambda n: n > 0, whole=True)
+        if not isinstance(self.column, (str, type(None))):
+            name = f"{self.column!r}; of a column without a name pass its texts, X[{self.column!r}]"
+            raise TypeError(f"text.column must be the name of a column, a str, or None, got {name}.")
+        if not isinstance(self.vocabulary, (Vocabulary, type(None))):
+            raise TypeError(f"text.vocabulary must be a Vocabulary or None, got {self.vocabulary!r}.")
+
+    def plain(self) -> dict[str, Any]:
+        """The settings as plain values."""
+        own: dict[str, Any] = self.get_params(deep=False)
+        for name in ("size", "min_count", "max_length", "embedding"):
+            own[name] = None if own[name] is None else int(own[name])
+        return own | {"vocabulary": None if self.vocabulary is None else self.vocabulary.to_dict()}
+
+    @classmethod
+    def from_plain(cls, plain: Mapping[str, Any]) -> Text:
+        """What `plain` gave; settings that cannot work are refused."""
+        words = plain["vocabulary"]
+        text = cls(**{**plain, "vocabulary": None if words is None else Vocabulary.from_dict(words)})
+        text.validate()
+        return text
+
+
+class Texts(Input):
+    """Texts as rows of word numbers: words, EOS, padding. Learned: `vocabulary`.
+
+    Rows have as many columns as the longest has positions, rounded up to a multiple of 8; networks see still fewer of
+    most, since `lay_out` and `group_by_width` put texts of like lengths together. `text` is a copy of the settings.
+    """
+
+    likelihood_name = "tokens"
+    kind: ClassVar[str] = "texts"
+    vocabulary: Vocabulary
+    cut_noted = False  # of the fitted model: once per fit, not at every call; pickles may lack it
+
+    def __init__(self, text: Text) -> None:
+        self.text = Text(**text.get_params(deep=False))
+        self.prepare, self.column = nn.Identity(), self.text.column
+        self.width = _rounded(int(self.text.max_length) + 1)
+
+    def about(self) -> dict[str, int]:
+        return {"words": len(self.vocabulary.words)}
+
+    @property
+    def scaling(self) -> Any:
+        raise AttributeError("texts have no scaling; what draws or compares values is for rows of numbers.")
+
+    # -- reading ------------------------------------------------------------------------------------------------
+
+    def read(self, est: BaseEstimator, X: Any, *, reset: bool) -> Array:
+        """Word numbers, (n, positions of the longest) int32."""
+        if reset:
+            for name in ("n_features_in_", "feature_names_in_"):  # of an earlier fit on numbers
+                if hasattr(est, name):
+                    delattr(est, name)
+        texts = texts_of(X, self.column)
+        if len(texts) < (least := 2 if reset else 1):
+            name = type(est).__name__
+            raise ValueError(f"Found {len(texts)} texts, while a minimum of {least} is required by {name}.")
+        if reset:
+            own = {name: getattr(self.text, name) for name in ("tokenizer", "min_count")}
+            self.vocabulary = self.text.vocabulary or Vocabulary.fit(texts, size=self._words(), **own)
+        found = self.vocabulary.encode(texts, max_length=int(self.text.max_length))
+        if found.cut.any() and not self.cut_noted:
+            self.cut_noted = True
+            warn_caller(
+                f"{int(found.cut.sum()):,} of {len(texts):,} texts ({found.cut.mean():.2g}) have more than "
+                f"{self.text.max_length} words and were cut after them; Text(max_length=...) sets the limit."
+            )
+        width = _rounded(int(found.lengths.max()))
+        rows = np.zeros((len(texts), width), np.int32)
+        for part in np.array_split(np.arange(len(texts)), -(-len(texts) // 10_000)):
+            rows[part] = found.take(part, width)
+        return rows
+
+    def _words(self) -> int | None:
+        """Most words of a vocabulary that is learned; None: as many as it takes."""
+        if self.text.size is None:
+            return _PAPER if self.text.tokenizer == "paper" else None
+        return int(self.text.size)
+
+    def as_rows(self, x: Any) -> Any:
+        return [x] if isinstance(x, (str, bytes)) else x
+
+    # -- rows by length -----------------------------------------------------------------------------------------
+
+    def block_size(self, device: torch.device, draws: int = 1) -> int:
+        return texts_at_once(device, draws)
+
+    def lay_out(self, X: Array, device: torch.device) -> Rows:
+        lengths = _lengths(X)
+        widths = choose_widths(lengths, multiple=_MULTIPLE)
+        return Ragged(X[:, : widths[-1]], lengths, widths, device)
+
+    def group_by_width(self, X: Array) -> tuple[list[Any], Array]:
+        """Groups of one width each: a row's own length says where it belongs, whatever else is there."""
+        steps = np.array(_steps(self.width))
+        group = np.searchsorted(steps, _lengths(X))
+        places = [np.flatnonzero(group == k) for k in range(len(steps))]
+        parts = [_to_width(X[:, :width][at], int(width)) for at, width in zip(places, steps, strict=True) if len(at)]
+        return parts, np.concatenate(places).argsort()
+
+    # -- decoded texts ------------------------------------------------------------------------------------------
+
+    def to_user(self, values: Tensor) -> list[str]:
+        return self.vocabulary.decode(values.cpu().numpy())
+
+    def concatenate(self, parts: Sequence[Sequence[str]]) -> list[str]:
+        return [text for texts in parts for text in texts]
+
+    def errors(self, x: Tensor, decoded: Iterable[Distribution]) -> Tensor:
+        """Words, unknown words, and -log p(x|z) of every code."""
+        unknown = x == self.vocabulary.unknown
+        nats = [-p.log_prob(x) for p in decoded]
+        return torch.stack([spoken(x).sum(-1), unknown.sum(-1), *nats]).double()
+
+    def summarise(self, errors: Array, rows: int, score: float, nll: float, caps: Sequence[int]) -> dict[str, Any]:
+        words, unknown, code, *capped = (errors / rows).tolist()
+        return {
+            "words": words,
+            "unknown": unknown / words,
+            "nll": nll,
+            "nll_code": code,
+            "perplexity": float(np.exp(-score / words)),
+            "perplexity_reconstruction": float(np.exp(nll / words)),
+            "caps": {int(cap): nats for cap, nats in zip(caps, capped, strict=True)},
+        }
+
+    # -- save ---------------------------------------------------------------------------------------------------
+
+    def in_force(self) -> dict[str, Any]:
+        own = {name: getattr(self.text, name) for name in ("tokenizer", "max_length", "embedding")}
+        return own | {"scale": None, "vocabulary": f"{len(self.vocabulary.words):,} words"}
+
+    def signature(self) -> dict[str, Any]:
+        """Word numbers say nothing of the words, so these are part of what a run is a function of."""
+        words = json.dumps(self.vocabulary.to_dict()).encode()
+        settings = {k: v for k, v in self.text.plain().items() if k != "vocabulary"}
+        return {"texts": settings, "vocabulary": hashlib.sha256(words).hexdigest()[:16]}
+
+    def stored(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        settings = self.text.plain() | {"vocabulary": self.vocabulary.to_dict()}
+        return {}, {"n_features_in": None, "likelihood": self.likelihood_name, "scaling": None, "texts": settings}
+
+    @classmethod
+    def restored(cls, meta: Mapping[str, Any]) -> Texts:
+        found = cls(Text.from_plain(meta["texts"]))
+        found.vocabulary = cast(Vocabulary, found.text.vocabulary)
+        return found
+
+
+def texts_at_once(device: torch.device, draws: int = 1) -> int:
+    """Texts that are read, scored or written together, with so many draws of each: a step for each of their words.
+
+    Few on a CPU, where 32 rows take hardly less time a row than 640: a single text does not wait for many.
+
+    On a GPU many, since a step of 512 rows takes hardly more time than one of 32. One row, or a power of two from 4
+    on: matrix products of other numbers of rows may round a row by its place among them.
+    """
+    rows = -(-_AT_ONCE["cpu" if device.type == "cpu" else "cuda"] // draws)
+    return 1 if rows == 1 else max(4, 1 << (rows - 1).bit_length())
+
+
+def _lengths(X: Array) -> Array:
+    """Positions up to EOS, EOS included, (n, W) -> (n,)."""
+    lengths: Array = torch.cat([ends(rows) for rows in torch.from_numpy(X).split(10_000)]).numpy() + 1
+    return lengths
+
+
+def _rounded(positions: int) -> int:
+    return -(-positions // _MULTIPLE) * _MULTIPLE
+
+
+def _to_width(X: Array, width: int) -> Array:
+    """Rows of `width` or less, padded to it."""
+    return X if X.shape[1] == width else np.pad(X, ((0, 0), (0, width - X.shape[1])), constant_values=PAD)
+
+
+def _steps(most: int) -> tuple[int, ...]:
+    """The widths at which texts are encoded and scored: multiples of 8 that grow by a half or less, up to `most`.
+
+    Few, so that a group has rows enough; and the same for a text of ten words whatever `max_length` allows.
+
+    >>> _steps(72)
+    (8, 16, 24, 32, 48, 64, 72)
+    """
+    steps, width = [], _MULTIPLE
+    while width < most:
+        steps.append(width)
+        width += max(_MULTIPLE, 1 << (width.bit_length() - 2))
+    return (*steps, most)

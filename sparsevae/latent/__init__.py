@@ -1,0 +1,1 @@
+"""Latent variable models: posteriors, priors, objectives and true bounds."""

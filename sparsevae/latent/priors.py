@@ -1,0 +1,180 @@
+"""Priors: (x, encode) -> Distribution over units. Fixed ones ignore both arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.distributions import Distribution
+
+from sparsevae.distributions.capped import Capped, shared_logit
+from sparsevae.distributions.counts import Counts
+from sparsevae.distributions.gaussian import normal
+from sparsevae.distributions.logit_beta import LogitBeta
+from sparsevae.distributions.mixtures import TwoNormals, spike_slab
+from sparsevae.distributions.one_hot import OneHotCode
+from sparsevae.distributions.spike_slab import SpikeSlab, logit
+
+Encode = Callable[[Tensor], Distribution]
+
+
+class Prior(nn.Module):
+    """p(z), shape (J,) or (*members, 1, J), broadcast against q(z|x) of shape (*members, B, J).
+
+    `marginal` is what samples are drawn from; `forward` what q(z|x) is measured against, the same unless it depends on
+    x. A prior that learns may look at rows before training (`start`) and after it (`after_training`), both in the
+    network's units.
+    """
+
+    def __init__(self, n_components: int) -> None:
+        super().__init__()
+        self.n_components = n_components
+
+    def marginal(self, encode: Encode) -> Distribution:
+        raise NotImplementedError
+
+    def forward(self, x: Tensor, encode: Encode) -> Distribution:
+        return self.marginal(encode)
+
+    def start(self, x: Tensor) -> None:
+        """See some rows, (n, D), before the first step."""
+
+    def after_training(self, x: Tensor) -> None:
+        """See all training rows after the last step, block by block, (n, D)."""
+
+
+class StandardNormal(Prior):
+    """N(0, 1) for every unit."""
+
+    loc: Tensor
+    scale: Tensor
+
+    def __init__(self, n_components: int) -> None:
+        super().__init__(n_components)
+        self.register_buffer("loc", torch.zeros(n_components), persistent=False)
+        self.register_buffer("scale", torch.ones(n_components), persistent=False)
+
+    def marginal(self, encode: Encode) -> Distribution:
+        return normal(self.loc, self.scale)
+
+
+class FixedSpikeSlab(StandardNormal):
+    """Each unit is on with probability alpha, and then N(0, 1). alpha = 1 is the standard normal prior.
+
+    `alpha` is one number, or one for each member of a stack of models.
+    """
+
+    logits: Tensor
+
+    def __init__(self, n_components: int, alpha: float | list[float]) -> None:
+        super().__init__(n_components)
+        if isinstance(alpha, list):
+            logits = torch.tensor([logit(a) for a in alpha])[:, None, None].expand(-1, 1, n_components)
+        else:
+            logits = torch.full((n_components,), logit(alpha))
+        self.finite = bool(logits.isfinite().all())
+        self.register_buffer("logits", logits.contiguous(), persistent=False)
+
+    def marginal(self, encode: Encode) -> Distribution:
+        return SpikeSlab(self.logits, self.loc, self.scale, validate_args=False, finite=self.finite)
+
+
+class FixedCounts(Prior):
+    """`cap` draws, each on with probability p_on (the paper's lambda0) and then any feature alike (alpha = 1/K).
+
+    `learned` fits lambda0 and the features' probabilities.
+    """
+
+    gate: Tensor
+    features: Tensor
+
+    def __init__(
+        self,
+        n_components: int,
+        cap: int,
+        p_on: float,
+        kl: Literal["tight", "paper"] = "tight",
+        *,
+        learned: bool = False,
+    ) -> None:
+        super().__init__(n_components)
+        self.cap, self.kl = cap, kl
+        for name, start in (("gate", torch.tensor([logit(p_on)])), ("features", torch.zeros(n_components))):
+            if learned:
+                self.register_parameter(name, nn.Parameter(start))
+            else:
+                self.register_buffer(name, start, persistent=False)
+
+    def marginal(self, encode: Encode) -> Distribution:
+        return Counts(self.gate, self.features, self.cap, kl=self.kl)
+
+
+class FixedCapped(Prior):
+    """Gates alike, of which at most `cap` are on, and in the mean that `share` of as many; `learned` starts from there.
+
+    Without a limit, cap >= J, the share is P(on).
+    """
+
+    def __init__(self, n_components: int, cap: int, share: float, *, learned: bool = False) -> None:
+        super().__init__(n_components)
+        self.cap = cap
+        start = torch.full((n_components,), shared_logit(n_components, cap, share))
+        self.logits = nn.Parameter(start, requires_grad=learned)
+
+    def marginal(self, encode: Encode) -> Distribution:
+        return Capped(self.logits, self.cap)
+
+
+class FixedOneHots(Prior):
+    """Groups of `categories` units, one of each on, all alike; `learned` fits their probabilities."""
+
+    def __init__(self, n_components: int, categories: int, *, learned: bool = False) -> None:
+        super().__init__(n_components)
+        self.categories = categories
+        self.logits = nn.Parameter(torch.zeros(n_components), requires_grad=learned)
+
+    def marginal(self, encode: Encode) -> Distribution:
+        return OneHotCode(self.logits, self.categories)
+
+
+class BetaGates(StandardNormal):
+    """gamma ~ Beta(alpha, beta) for every unit, gamma = P(off), and z given gamma off or N(0, 1): HSVAE's prior.
+
+    `gates` is p(gamma), of its logit, and `given` p(z|gamma); `marginal` averages over gamma,
+    p_on = beta / (alpha + beta).
+    """
+
+    alpha: Tensor
+    beta: Tensor
+
+    def __init__(self, n_components: int, alpha: float, beta: float, spike: float = 0.0) -> None:
+        super().__init__(n_components)
+        self.spike = spike
+        for name, value in (("alpha", alpha), ("beta", beta)):
+            self.register_buffer(name, torch.full((n_components,), float(value)), persistent=False)
+
+    def gates(self) -> LogitBeta:
+        return LogitBeta(self.alpha, self.beta, validate_args=False)
+
+    def given(self, gamma: Tensor) -> Distribution:
+        """p(z|gamma) for the logit of gamma, (..., J)."""
+        return spike_slab(-gamma, self.loc, self.scale, self.spike)
+
+    def marginal(self, encode: Encode) -> Distribution:
+        return self.given(self.gates().mode)  # the mode of a logit is the logit of E[gamma]
+
+
+class SparseNormals(Prior):
+    """Two Gaussians for every unit, narrow with probability `off`, wide else: MAT's sparse prior."""
+
+    off: Tensor
+
+    def __init__(self, n_components: int, off: float, spike: float) -> None:
+        super().__init__(n_components)
+        self.spike = spike
+        self.register_buffer("off", torch.tensor(float(off)), persistent=False)
+
+    def marginal(self, encode: Encode) -> Distribution:
+        return TwoNormals(self.off, self.spike, self.n_components)

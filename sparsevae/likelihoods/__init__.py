@@ -1,0 +1,1 @@
+"""Likelihoods p(x|z): a new kind of data is one file here."""

@@ -1,0 +1,28 @@
+"""Values that are often exactly zero."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from torch import Tensor
+from torch.distributions import Distribution
+from torch.nn.functional import softplus
+
+from sparsevae.distributions.spike_slab import SpikeSlab
+from sparsevae.likelihoods.base import FlooredData
+
+
+class SpikeSlabData(FlooredData):
+    """raw = (loc, s, logits) -> SpikeSlab: each value is exactly 0, or N(loc, floor + softplus(s)).
+
+    The law of sparse codes as data: log(1 - p_on) for a zero, log p_on + log N for any other value. Sizes are learned
+    only where a unit is on.
+    """
+
+    parts: ClassVar[int] = 3
+    atom: ClassVar[bool] = True
+    suits: ClassVar[str] = "1e-4 to 1e-2 suits codes"
+
+    def forward(self, raw: Tensor) -> Distribution:
+        loc, s, logits = raw.chunk(3, -1)
+        return SpikeSlab(logits, loc, (self.floor + softplus(s)).sqrt(), validate_args=False)

@@ -1,0 +1,99 @@
+"""Networks: tensor -> tensor. Here the dense layers; those for images are in `convolutions`.
+
+Every layer may carry leading member dimensions, so that many models of one shape train as one: inputs are
+(*members, B, D_in) or shared (B, D_in), outputs (*members, B, D_out).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+class Layer(nn.Module):
+    """A layer of ours. Its weights are undefined until `initialise`: construction touches no random state."""
+
+    def reset(self, generator: torch.Generator) -> None:
+        """Draw the weights from an explicit generator."""
+        raise NotImplementedError
+
+
+_FEW = 16
+"""Outputs. Below 12, and with a D_in that 4 does not divide, MKL rounds a row by its place in the batch."""
+
+
+class Linear(Layer):
+    """y = x W^T + b with W (*members, D_out, D_in); without members, torch's own linear map.
+
+    Without gradients what it says of a row on a CPU depends on that row alone: it has more outputs than are asked for
+    where few are. (Training, whose batches are drawn anyway, does not pay for that.)
+    """
+
+    def __init__(self, n_in: int, n_out: int, members: tuple[int, ...] = ()) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(*members, n_out, n_in))
+        self.bias = nn.Parameter(torch.empty(*members, n_out))
+
+    def reset(self, generator: torch.Generator) -> None:
+        """Uniform on +-1/sqrt(D_in), torch's default law."""
+        bound = 1 / math.sqrt(self.weight.shape[-1])
+        with torch.no_grad():
+            self.weight.uniform_(-bound, bound, generator=generator)
+            self.bias.uniform_(-bound, bound, generator=generator)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.weight.dim() == 2:
+            missing = _FEW - len(self.bias)
+            if missing > 0 and x.device.type == "cpu" and not torch.is_grad_enabled():
+                weight, bias = F.pad(self.weight, (0, 0, 0, missing)), F.pad(self.bias, (0, missing))
+                return F.linear(x, weight, bias)[..., :-missing]
+            return F.linear(x, self.weight, self.bias)
+        if self.weight.dim() == 3 and x.dim() == 3:
+            return torch.baddbmm(self.bias.unsqueeze(-2), x, self.weight.mT)
+        return x @ self.weight.mT + self.bias.unsqueeze(-2)
+
+
+def mlp(sizes: Sequence[int], members: tuple[int, ...] = (), *, activate_last: bool = False) -> nn.Sequential:
+    """Linear layers of the given sizes with ReLU between them; `activate_last` ends in a ReLU too."""
+    layers: list[nn.Module] = []
+    for n_in, n_out in pairwise(sizes):
+        layers += [Linear(n_in, n_out, members), nn.ReLU()]
+    return nn.Sequential(*(layers if activate_last else layers[:-1]))
+
+
+class Branched(nn.Module):
+    """A dense net with a smaller one beside it that gives one number more, (..., D) -> (..., n_out + 1).
+
+    The branch starts at the input, or at the net's hidden layer number `shared`.
+    """
+
+    def __init__(
+        self,
+        n_in: int,
+        hidden: Sequence[int],
+        n_out: int,
+        branch: Sequence[int],
+        shared: int = 0,
+        members: tuple[int, ...] = (),
+    ) -> None:
+        super().__init__()
+        sizes = (n_in, *hidden)
+        self.trunk = mlp(sizes[: shared + 1], members, activate_last=True)
+        self.net = mlp((*sizes[shared:], n_out), members)
+        self.branch = mlp((sizes[shared], *branch, 1), members)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.trunk(x)
+        return torch.cat([self.net(h), self.branch(h)], -1)
+
+
+def initialise(module: nn.Module, generator: torch.Generator) -> None:
+    """Draw the weights of every layer of ours, in order; a user's own layers keep what they came with."""
+    for layer in module.modules():
+        if isinstance(layer, Layer):
+            layer.reset(generator)

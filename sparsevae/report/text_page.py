@@ -1,0 +1,180 @@
+"""The page of `report` for a model of texts: what is told again of a text, codes as bars, the words of units."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from sparsevae.analysis.unit_words import TopWords, top_texts, top_words
+from sparsevae.estimator.coder import SparseCoder
+from sparsevae.inputs.kind import as_list
+from sparsevae.inputs.texts import Texts
+from sparsevae.metrics import arrays
+from sparsevae.report import figures
+from sparsevae.report.elements import (
+    CAPS,
+    Number,
+    Page,
+    Picture,
+    Table,
+    of_code,
+    of_score,
+    picture,
+    settings,
+    training,
+    with_article,
+)
+from sparsevae.report.panels import draw_code
+from sparsevae.report.style import FAINT, INK, new_figure
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+ITEMS = 8  # texts that are told again
+UNITS = 24  # lines of the table of words
+WORDS = 8  # of a unit
+SAMPLES = 5  # texts from the prior
+LONGEST = 160  # characters of a text in the table of units
+Array = np.ndarray[Any, Any]
+
+
+def text_page(est: SparseCoder, X: Any, labels: Any) -> Page:
+    """What the page shows of texts X; `labels` as in `report`."""
+    X, source = as_list(X), cast(Texts, est.input_)
+    rows = est._read(X, reset=False)
+    known = None if labels is None else arrays.labels(labels, len(rows), "labels")
+    codes = est.transform(X)
+    codes = np.asarray(codes.toarray() if hasattr(codes, "toarray") else codes)
+    most = int((codes != 0).sum(1).max())
+    numbers = est.evaluate(X, caps=[cap for cap in CAPS if cap < most] if est._sparse() else [])
+    return Page(
+        f"{type(est).__name__} on {numbers['rows']:,} texts",
+        _headline(est, numbers),
+        settings(est),
+        _numbers(est, numbers, int((codes != 0).any(0).sum())),
+        "Nats of a text given its code",
+        numbers["nll_code"],
+        numbers["caps"],
+        list(_sections(est, X, source.vocabulary.decode(rows), codes, known)),
+    )
+
+
+def _headline(est: SparseCoder, r: Mapping[str, Any]) -> str:
+    kind, j = type(est).__name__, r["n_components"]
+    if r["nonzeros_mode"] == 0 and est._sparse():
+        return f"The code of every text is zero: this {kind} tells texts apart by none of its {j} units."
+    start = f"{with_article(kind)} describes each text, of {r['words'] - 1:.1f} words on average, by"
+    if not est._sparse():
+        return f"{start} {j} numbers, all of them in use in every text."
+    return (
+        f"{start} {r['nonzeros_mode']:.1f} numbers; the other units of its {j}, different ones from text to text, are "
+        "exactly zero."
+    )
+
+
+def _numbers(est: SparseCoder, r: Mapping[str, Any], used: int) -> list[Number]:
+    shown = [
+        Number("texts", f"{r['rows']:,}", "that the numbers on this page are computed from"),
+        Number("words per text", f"{r['words']:.1f}", f"its end counted; {r['unknown']:.1%} of them unknown"),
+        *of_code(est, r, used, "text"),
+        Number(
+            "reconstruction",
+            f"{r['nll']:.2f}",
+            f"nats per text: -log p(x|z) of a draw of its code; {r['nll_code']:.2f} of the code itself",
+        ),
+        Number(
+            "perplexity",
+            f"{r['perplexity']:.3g}",
+            f"per word, by the score, which pays for the code; {r['perplexity_reconstruction']:.3g} given a draw of it",
+        ),
+        *of_score(r, "text"),
+    ]
+    if "hoyer" in r:
+        each = "; ".join(f"{kind} {h['average']:.2f}, {h['aggregate']:.2f}" for kind, h in r["hoyer"].items())
+        note = f"Av.Hoyer, then Agg.Hoyer (0 dense, 1 one unit): {each}"
+        shown.append(Number("Hoyer of draws", f"{r['hoyer']['draws']['average']:.2f}", note))
+    return shown
+
+
+def _sections(
+    est: SparseCoder, X: Any, read: Sequence[str], codes: Array, labels: Array | None
+) -> Iterator[Picture | Table]:
+    items = _items(len(read), labels)
+    names = [f"{number}" for number in range(1, len(items) + 1)]
+    again = est.inverse_transform(codes[items])
+    known = [] if labels is None else ["label"]
+    decoded = [
+        [name, *([str(labels[i])] if labels is not None else []), read[i], text]
+        for name, i, text in zip(names, items, again, strict=True)
+    ]
+    yield Table(
+        "Texts told again",
+        "Left a text as the model reads it (words it does not know are _UNK), right what is written from its code, the "
+        "likeliest word every time.",
+        ["", *known, "text", "told again"],
+        decoded,
+    )
+    zero = "A zero is no bar at all." if est._sparse() else "This code is dense: no unit is ever off."
+    yield picture(
+        "Codes",
+        f"The codes of these texts, a bar per unit (blue positive, orange negative, the number names the unit). {zero}",
+        _bars(codes[items], names),
+    )
+    words, texts = top_words(est, X, WORDS, poles=True), top_texts(est, X, 1, poles=True)
+    yield Table(
+        "What a unit is about",
+        "The words that go with large values of a unit, + and - apart, best first, and the text in which it is "
+        "largest. Coherence: 1 they stand together only, 0 by chance. The most used units come first.",
+        ["unit", "on in" if est._sparse() else "spread", "coherence", "words", "for example"],
+        _units(est, codes, words, texts),
+    )
+    yield Table(
+        "Texts from the prior",
+        "Codes drawn from the prior, and what is written from them: the likeliest word every time, and words drawn.",
+        ["likeliest", "drawn"],
+        [list(pair) for pair in zip(est.sample(SAMPLES), est.sample(SAMPLES, noise=True), strict=True)],
+    )
+    yield picture(
+        "How often units are on",
+        "Left, each unit's share of texts, most used first; right, how many units the texts have on.",
+        figures.code_usage(codes),
+    )
+    yield from training(est)
+
+
+def _items(n: int, labels: Array | None) -> list[int]:
+    """At most so many texts, evenly from first to last; with labels, texts of as many labels as there is room for."""
+    if labels is None:
+        return [int(i) for i in np.unique(np.linspace(0, n - 1, ITEMS).round())]
+    values = np.unique(labels)
+    values = values[np.linspace(0, len(values) - 1, min(ITEMS, len(values))).round().astype(int)]
+    return [int(i) for value in values for i in np.flatnonzero(labels == value)[: ITEMS // len(values)]]
+
+
+def _bars(codes: Array, names: Sequence[str]) -> Figure:
+    """Codes (n, J) as bars, a line each."""
+    figure = new_figure(9.5, 0.6 * len(codes) + 0.4)
+    axes = figure.subplots(len(codes), 1, squeeze=False)[:, 0]
+    limit = 1.3 * np.abs(codes).max() or 1.0
+    for ax, code, name in zip(axes, codes, names, strict=True):
+        draw_code(ax, code, limit)
+        ax.set_ylabel(name, fontsize=8, color=INK, rotation=0, ha="right", va="center", labelpad=8)
+    axes[-1].tick_params(labelbottom=True)
+    axes[-1].set_xlabel("unit", fontsize=8, color=FAINT)
+    return figure
+
+
+def _units(est: SparseCoder, codes: Array, found: TopWords, texts: Sequence[Sequence[str]]) -> list[list[str]]:
+    """Lines of the table of words: poles that go with some word, of the units most often on or most spread."""
+    use = (codes != 0).mean(0) if est._sparse() else codes.std(0)
+    order = [pole for unit in np.argsort(-use, kind="stable") for pole in (2 * unit, 2 * unit + 1) if found.words[pole]]
+    lines = []
+    for pole in order[:UNITS]:
+        share = f"{use[pole // 2]:.0%}" if est._sparse() else f"{use[pole // 2]:.2f}"
+        coherence = "" if np.isnan(found.coherence[pole]) else f"{found.coherence[pole]:.2f}"
+        example = " ".join(texts[pole][0].split()) if texts[pole] else ""
+        example = example if len(example) <= LONGEST else f"{example[:LONGEST]}..."
+        lines.append([found.units[pole], share, coherence, " ".join(found.words[pole]), example])
+    return lines

@@ -1,0 +1,205 @@
+"""View: rows of X with their codes and reconstructions, and how to draw a row."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from sklearn.utils.validation import check_is_fitted
+
+from sparsevae.checks import check_number
+from sparsevae.estimator.coder import SparseCoder
+from sparsevae.inputs.texts import Texts
+from sparsevae.metrics import arrays
+from sparsevae.networks.architectures import image_hint
+from sparsevae.report.style import FAINT, NEGATIVE, POSITIVE, Array, legible, thin_frame
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+MAX_ROWS = 2000  # rows a picture is computed from: usage is then known to about 1 %
+_LOG = logging.getLogger(__name__)
+MAX_FEATURES = 24  # names that can be read beside a heat map
+
+
+@dataclass(frozen=True)
+class View:
+    """Rows of X with their codes and reconstructions, and how to draw a row.
+
+    `rows` and `decoded` are (N, D), in X's own units (of normalised rows for scale="unit-norm"), `codes` is (N, J).
+    """
+
+    est: SparseCoder
+    rows: Array
+    codes: Array
+    decoded: Array
+    labels: Array | None
+    image_shape: tuple[int, ...] | None
+    names: list[str]
+
+    @cached_property
+    def usage(self) -> Array:
+        """Share of rows in which each unit is on, (J,)."""
+        share: Array = (self.codes != 0).mean(0)
+        return share
+
+    @cached_property
+    def sparse(self) -> bool:
+        """Whether units can be off."""
+        return self.est._sparse()
+
+    @cached_property
+    def whole(self) -> bool:
+        """Whether codes are whole numbers: bits or counts."""
+        return self.est._largest() is not None
+
+    def describe(self, unit: int) -> str:
+        """How much a unit is used: how often it is on, or how far a dense code's value spreads."""
+        return f"on in {self.usage[unit]:.0%}" if self.sparse else f"spread {self.codes[:, unit].std():.2f}"
+
+    def units(self, n: int) -> list[int]:
+        """The n units most often on; where all are equally so (dense codes), those that vary most."""
+        order = np.lexsort((-self.codes.std(0), -self.usage))
+        return [int(unit) for unit in order[:n] if self.usage[unit] > 0]
+
+    def items(self, n: int) -> list[int]:
+        """At most n rows, evenly over the labels and, within a label, from well to badly reconstructed ones."""
+        labels = np.zeros(len(self.rows)) if self.labels is None else self.labels
+        values = np.unique(labels)
+        values = values[np.linspace(0, len(values) - 1, min(n, len(values))).round().astype(int)]
+        order = np.argsort(np.square(self.rows - self.decoded).mean(1), kind="stable")
+        chosen = []
+        for value in values:
+            own = order[labels[order] == value]
+            chosen += [int(part[len(part) // 2]) for part in np.array_split(own, min(n // len(values), len(own)))]
+        return chosen
+
+    def draw(self, ax: Axes, row: Array, *, change: float | None = None) -> None:
+        """One row as an image or a column; or the difference of two rows, where `change` has the deepest colour."""
+        from matplotlib.colors import LinearSegmentedColormap
+
+        diverging = LinearSegmentedColormap.from_list("change", [NEGATIVE, "#ffffff", POSITIVE])
+        thin_frame(ax)
+        if self.image_shape is None:
+            value = row if change else (row - self.rows.mean(0)) / self.deviation
+            limit = change or 2.5
+            column = value[self.columns][:, None]
+            ax.imshow(column, cmap=diverging, vmin=-limit, vmax=limit, aspect="auto", interpolation="nearest")
+            return
+        image = row.reshape(self.image_shape)
+        if change:
+            grey = image.mean(-1) if image.ndim == 3 else image
+            ax.imshow(grey, cmap=diverging, vmin=-change, vmax=change, interpolation="nearest")
+        elif image.ndim == 3:
+            low, high = self.greys["vmin"], self.greys["vmax"]
+            ax.imshow(((image - low) / (high - low or 1)).clip(0, 1), interpolation="nearest")
+        else:
+            ax.imshow(image, interpolation="nearest", **self.greys)
+
+    def change(self, unit: int) -> tuple[Array, Array]:
+        """What a unit adds, (D,), and the rows that use it with its usual sign, strongest first.
+
+        The mean over those rows of decode(code) - decode(code without the unit); for a table in each feature's
+        standard deviations.
+        """
+        on = np.flatnonzero(self.codes[:, unit])
+        common = np.sign(np.median(np.sign(self.codes[on, unit])) or 1)
+        on = on[np.sign(self.codes[on, unit]) == common]
+        without = self.codes[on].copy()
+        without[:, unit] = 0
+        added: Array = (self.decoded[on] - self.est.inverse_transform(without)).mean(0)
+        strongest = on[np.argsort(-np.abs(self.codes[on, unit]), kind="stable")]
+        return added / (1 if self.image_shape else self.deviation), strongest
+
+    def name_features(self, ax: Axes) -> None:
+        """Feature names on the left of a column of values; nothing for images."""
+        if self.image_shape is None:
+            names = [self.names[c] for c in self.columns]
+            ax.set_yticks(range(len(names)), names, fontsize=7, color=FAINT, parse_math=False)
+            ax.tick_params(left=False)
+
+    def cell(self, height: float) -> tuple[float, float]:
+        """Width and height in inches that suit one drawn row."""
+        if self.image_shape is None:
+            return 0.5, max(1.1, 0.15 * min(MAX_FEATURES, self.rows.shape[1]))
+        return height * self.image_shape[1] / self.image_shape[0], height
+
+    def margin(self) -> float:
+        """Inches for the feature names."""
+        return 0.0 if self.image_shape else 0.3 + 0.075 * max(len(self.names[c]) for c in self.columns)
+
+    @cached_property
+    def deviation(self) -> Array:
+        """Standard deviation of each feature, 1 where it is constant, (D,)."""
+        deviation = self.rows.std(0)
+        return np.where(deviation > 0, deviation, 1.0)
+
+    @cached_property
+    def columns(self) -> Array:
+        """The features to draw: all, or those of whose variance reconstructions explain most; constant ones last."""
+        unexplained = ((self.rows - self.decoded) ** 2).mean(0) / self.deviation**2
+        unexplained[self.rows.std(0) == 0] = np.inf
+        return np.sort(np.argsort(unexplained, kind="stable")[:MAX_FEATURES])
+
+    @cached_property
+    def greys(self) -> dict[str, Any]:
+        """One scale for all images; those on a dark ground (most values at the low end) are drawn as ink on paper."""
+        low, high, middle = (float(q) for q in np.quantile(self.rows, (0, 1, 0.5)))
+        return {"cmap": "gray_r" if middle < low + (high - low) / 3 else "gray", "vmin": low, "vmax": high}
+
+
+def make_view(est: SparseCoder, X: Any, *, image_shape: Sequence[int] | None = None, labels: Any = None) -> View:
+    """At most 2,000 evenly spaced rows of X, encoded and decoded. `image_shape` is the model's own when not given."""
+    check_is_fitted(est)
+    if isinstance(est.input_, Texts):
+        raise ValueError(
+            f"rows of numbers can be drawn, and this {type(est).__name__} was fitted on texts: "
+            "sparsevae.report.page.report writes a page about them, sparsevae.top_words has the words of every unit."
+        )
+    checked = est._read(X, reset=False)
+    n, d = checked.shape
+    shape = picture_shape(est, image_shape)
+    index = np.linspace(0, n - 1, min(n, MAX_ROWS)).round().astype(int)
+    known = None if labels is None else arrays.labels(labels, n, "labels")[index]
+    if shape is None and est.image_shape is None and (hint := image_hint(d)):
+        _LOG.warning("rows of %d values are drawn as columns of a heat map%s", d, hint)  # seen where no log is set up
+    picked = checked[index]
+    rows = np.asarray(picked.toarray() if hasattr(picked, "toarray") else picked, dtype=np.float32)
+    with torch.no_grad():
+        blocks = [
+            (est.scaling_.inverse(x)[:m], est._code(est.model_.encode(x), None)[:m]) for x, m in est._blocks(rows)
+        ]
+    seen, codes = (np.concatenate([part.cpu().numpy() for part in parts]) for parts in zip(*blocks, strict=True))
+    names = getattr(est, "feature_names_in_", None)
+    return View(
+        est,
+        rows=seen,
+        codes=codes,
+        decoded=est.inverse_transform(codes),
+        labels=known if known is None or known.dtype.kind not in "OU" else np.array(legible(known), dtype=object),
+        image_shape=shape,
+        names=legible([f"x{k}" for k in range(d)] if names is None else map(str, names)),
+    )
+
+
+def picture_shape(est: SparseCoder, given: Sequence[int] | None = None) -> tuple[int, ...] | None:
+    """(H, W) or (H, W, 3) of a row as a picture: as given, or as the model has it; None where it is none."""
+    shape = est.image_shape if given is None else given
+    if shape is None:
+        return None
+    expected = f"(height, width) or (height, width, 3) of {est.n_features_in_} values"
+    size = tuple(shape) if np.iterable(shape) else (shape,)
+    for side in size:
+        check_number("image_shape", side, expected, lambda n: n > 0, whole=True)
+    size = tuple(int(side) for side in size)
+    size = size[:2] if size[2:] == (1,) else size
+    drawable = len(size) in (2, 3) and size[2:] in ((), (3,)) and math.prod(size) == est.n_features_in_
+    if drawable or given is None:  # images of other channels are no mistake; they have no picture
+        return size if drawable else None
+    raise ValueError(f"image_shape must be {expected}; got {size}.")

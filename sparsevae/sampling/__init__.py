@@ -1,0 +1,1 @@
+"""Randomness: noise, draws, discrete choices and the gradients through them."""

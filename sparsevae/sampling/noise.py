@@ -1,0 +1,163 @@
+"""Sources of noise."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+_TINY = 2.0**-25  # below the smallest positive value of a 24-bit uniform: keeps u inside the open interval
+
+
+class Noise(Protocol):
+    """A source of standard noise shaped like a given tensor."""
+
+    def normal(self, like: Tensor) -> Tensor: ...
+
+    def uniform(self, like: Tensor) -> Tensor: ...
+
+
+def blocks(rows: Tensor, n: int) -> Tensor:
+    """Rows for n draws of each, block after block: (..., B, D) -> (..., n B, D)."""
+    return rows if n == 1 else rows.repeat(*(1,) * (rows.dim() - 2), n, 1)
+
+
+def mix(*words: int) -> int:
+    """One well-spread 63-bit seed from several integers (the splitmix64 finaliser, folded)."""
+    h = 0
+    for w in words:
+        h = (h ^ (int(w) & 0xFFFFFFFFFFFFFFFF)) + 0x9E3779B97F4A7C15 & 0xFFFFFFFFFFFFFFFF
+        h = (h ^ h >> 30) * 0xBF58476D1CE4E5B9 & 0xFFFFFFFFFFFFFFFF
+        h = (h ^ h >> 27) * 0x94D049BB133111EB & 0xFFFFFFFFFFFFFFFF
+        h ^= h >> 31
+    return h >> 1
+
+
+class Fresh:
+    """Noise drawn from a generator at the moment it is asked for."""
+
+    def __init__(self, generator: torch.Generator) -> None:
+        self.generator = generator
+
+    def normal(self, like: Tensor) -> Tensor:
+        return torch.empty_like(like, requires_grad=False).normal_(generator=self.generator)
+
+    def uniform(self, like: Tensor) -> Tensor:
+        return _uniform_(torch.empty_like(like, requires_grad=False), self.generator)
+
+
+def _uniform_(out: Tensor, generator: torch.Generator) -> Tensor:
+    return out.uniform_(_TINY, 1, generator=generator)
+
+
+class Tape:
+    """Static noise buffers: recorded on the first pass, refilled before every later one.
+
+    The noise of step t is a pure function of (seed, t): nothing has to be saved to resume a run.
+    """
+
+    def __init__(self, seed: int, device: torch.device) -> None:
+        self.seed = seed
+        self.generator = torch.Generator(device)
+        self.normals: list[Tensor] = []
+        self.uniforms: list[Tensor] = []
+        self.rewind()
+
+    def rewind(self) -> None:
+        self._normal = self._uniform = 0
+
+    def refill(self, step: int) -> None:
+        """Write the noise of one step into the recorded buffers and start again at the first."""
+        self.generator.manual_seed(mix(self.seed, step))
+        for buffer in self.normals:
+            buffer.normal_(generator=self.generator)
+        for buffer in self.uniforms:
+            _uniform_(buffer, self.generator)
+        self.rewind()
+
+    @contextmanager
+    def substituted(self, normals: Sequence[Tensor], uniforms: Sequence[Tensor]) -> Iterator[None]:
+        """Other tensors of the same shapes in place of the buffers, from the first on, for a while."""
+        own = self.normals, self.uniforms
+        self.normals, self.uniforms = list(normals), list(uniforms)
+        self.rewind()
+        try:
+            yield
+        finally:
+            self.normals, self.uniforms = own
+
+    def normal(self, like: Tensor) -> Tensor:
+        if self._normal == len(self.normals):
+            self.normals.append(torch.zeros_like(like, requires_grad=False))
+        self._normal += 1
+        return _recorded(self.normals[self._normal - 1], like)
+
+    def uniform(self, like: Tensor) -> Tensor:
+        if self._uniform == len(self.uniforms):
+            self.uniforms.append(torch.full_like(like, 0.5, requires_grad=False))
+        self._uniform += 1
+        return _recorded(self.uniforms[self._uniform - 1], like)
+
+
+def _recorded(buffer: Tensor, like: Tensor) -> Tensor:
+    if buffer.shape != like.shape:
+        raise ValueError(f"the tape recorded noise of shape {tuple(buffer.shape)}, now asked for {tuple(like.shape)}.")
+    return buffer
+
+
+_MULTIPLIERS = (-49064778989728563, -4265267296055464877, -7723592293110705685)  # odd 64-bit mixing constants
+
+
+def _shift(h: Tensor, bits: int) -> Tensor:
+    """Logical right shift of int64 (torch's >> keeps the sign)."""
+    return (h >> bits) & ((1 << (64 - bits)) - 1)
+
+
+def _scramble(h: Tensor) -> Tensor:
+    """A 64-bit finaliser on int64 tensors; products wrap, as they should."""
+    h = (h ^ _shift(h, 32)) * _MULTIPLIERS[0]
+    h = (h ^ _shift(h, 29)) * _MULTIPLIERS[1]
+    return h ^ _shift(h, 32)
+
+
+def row_keys(x: Tensor) -> Tensor:
+    """A 64-bit key per row of a dense batch, (..., B, D) -> (..., B), from its bits in float32 alone."""
+    bits = (x.float() + 0.0).view(torch.int32).to(torch.int64)  # adding zero folds -0.0 into 0.0
+    column = _scramble(torch.arange(1, x.shape[-1] + 1, device=x.device) * _MULTIPLIERS[2])
+    return _scramble(_scramble(bits ^ column).sum(-1))
+
+
+class PerRow:
+    """Noise as a function of (seed, row key, sample, site, unit): the same for a row wherever it stands.
+
+    Parameters
+    ----------
+    keys : Tensor (R,) int64
+        One key per row of the batch the model will see (rows repeated for several samples included).
+    """
+
+    def __init__(self, keys: Tensor, seed: int) -> None:
+        self.keys = keys
+        self.seed = seed
+        self.asked = 0
+
+    def _bits(self, like: Tensor) -> Tensor:
+        self.asked += 1
+        unit = torch.arange(1, like.shape[-1] + 1, device=like.device) * _MULTIPLIERS[2]
+        stream = _scramble(unit + (mix(self.seed, self.asked) - (1 << 62)))
+        return _scramble(_scramble(self.keys[:, None] ^ stream))
+
+    def _double(self, like: Tensor) -> Tensor:
+        return (_shift(self._bits(like), 12).to(torch.float64) + 0.5) * 2.0**-52
+
+    def uniform(self, like: Tensor) -> Tensor:
+        return self._double(like).to(like.dtype).clamp_(_TINY, 1 - 2.0**-24)
+
+    def normal(self, like: Tensor) -> Tensor:
+        """Box-Muller: exact in law, and the same bits on every call."""
+        radius = (-2 * self._double(like).log()).sqrt()
+        return (radius * (2 * math.pi * self._double(like)).cos()).to(like.dtype)

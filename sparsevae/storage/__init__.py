@@ -1,0 +1,1 @@
+"""Saved models and checkpoints: safetensors for the numbers, JSON for the rest, versioned and atomic."""

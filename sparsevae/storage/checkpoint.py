@@ -1,0 +1,194 @@
+"""Checkpoints: everything that makes a resumed run end with the same bytes.
+
+A checkpoint is one atomic file in the run folder: weights, optimiser, running sums, best weights, the last good
+state to roll back to, and the position in the run. Noise and data order are functions of (seed, step), so the step
+is all the random state there is. Next to it `history.jsonl` grows, one strict JSON object per line (inf and nan as
+`storage` writes them); it is safe on the disk before a checkpoint is, and on resume it is cut back to the checkpoint,
+which holds a digest of each line up to its step: a changed line is an error, lost ones are told of.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from numbers import Real
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from sparsevae.exceptions import StorageError, warn_caller
+from sparsevae.storage.atomic import naming, read_file, write_file
+from sparsevae.storage.codec import encode, parse, reading
+from sparsevae.storage.lock import locked
+from sparsevae.storage.state import load_state, save_state
+
+_NAMED = 12  # differences to another run that an error tells
+_MAX_HISTORY = 2**28  # bytes
+_DIGEST = 8  # bytes per line of the history
+_NONE = torch.zeros(0, dtype=torch.uint8)
+
+
+class State(NamedTuple):
+    """A point in a run: tensors by name, and plain numbers (step, rate factor, patience, ...)."""
+
+    tensors: dict[str, Tensor]
+    meta: dict[str, Any]
+
+
+class RunFolder:
+    """The folder of one run, and of one at a time: `checkpoint.safetensors` and `history.jsonl`.
+
+    `signature` says what run this is (constructor and data); resuming another one is refused.
+    """
+
+    def __init__(self, path: str | Path, signature: dict[str, Any]) -> None:
+        self.path = Path(path)
+        self.signature = signature
+        self.checkpoint = self.path / "checkpoint.safetensors"
+        self.history = self.path / "history.jsonl"
+        self._digests = b""  # of the history's lines, one after the other
+
+    @contextmanager
+    def open(self, resume: bool) -> Iterator[tuple[State, State, list[dict[str, Any]]] | None]:
+        """Hold the folder while a run lasts: the saved (state, roll-back state, history), or None where it begins."""
+        os.makedirs(os.path.realpath(self.path), exist_ok=True)  # a link to a folder that is not there yet makes it
+        with locked(self.path):
+            yield self._found(resume)
+
+    def _found(self, resume: bool) -> tuple[State, State, list[dict[str, Any]]] | None:
+        if not resume and (self.checkpoint.exists() or self.history.exists()):
+            raise FileExistsError(
+                f"{self.path} already holds a run. Continue it with resume=True (--resume), or choose another folder."
+            )
+        if not self.checkpoint.exists():  # it ended before its first checkpoint, or never began
+            try:
+                self.history.unlink(missing_ok=True)
+            except OSError as error:
+                raise StorageError(f"{self.history} goes with no run, and cannot be removed: {error}") from error
+            return None
+        tensors, meta = load_state(self.checkpoint)
+        with reading(self.checkpoint, "the state of a run"):
+            saved = dict(meta["signature"])
+            state = _state(tensors, "now", meta)
+            good = _state(tensors, "good", meta) if meta["good"] else state
+            digests = tensors["history"].numpy().tobytes() if "history" in tensors else None
+        self._same_run(saved)
+        rows, lines = self._read_history(state.meta["step"], digests)
+        last, reported = rows[-1]["step"] if rows else 0, state.meta["reported"]
+        if last < reported:
+            warn_caller(
+                f"{self.history} lacks the reports from after step {last} to step {reported}. They are lost; the run "
+                f"itself is whole, and goes on from step {state.meta['step']}."
+            )
+        write_file(self.history, b"".join(line + b"\n" for line in lines))
+        return state, good, rows
+
+    def _same_run(self, saved: dict[str, Any]) -> None:
+        # Both sides as JSON gives them back, so that equal settings compare equal.
+        mine = json.loads(json.dumps(self.signature))
+        changed = [k for k in sorted(saved.keys() | mine.keys()) if saved.get(k) != mine.get(k)]
+        if changed:
+            named = [f"{k}: {_short(saved.get(k))} then, {_short(mine.get(k))} now" for k in changed[:_NAMED]]
+            detail = "; ".join([*named, "..."] if len(changed) > _NAMED else named)
+            raise ValueError(
+                f"{self.path} holds a different run ({detail}). Resume with the same settings and data, or choose "
+                "another folder."
+            )
+
+    def _read_history(self, step: int, digests: bytes | None) -> tuple[list[dict[str, Any]], list[bytes]]:
+        """The reports up to a step, and their lines; older checkpoints have no digests to judge them by."""
+        rows: list[dict[str, Any]] = []
+        lines = read_file(self.history, _MAX_HISTORY).split(b"\n") if self.history.exists() else []
+        for line in lines:
+            try:
+                row = parse(line, self.history)
+            except StorageError:  # a line cut short by a kill; it lies beyond the checkpoint
+                break
+            if not _is_report(row) or row["step"] > step:
+                break
+            rows.append(row)
+        kept = lines[: len(rows)]
+        self._digests = b"".join(map(_digest, kept))
+        expected = self._digests if digests is None else digests
+        for at in range(0, len(self._digests), _DIGEST):
+            if self._digests[at : at + _DIGEST] != expected[at : at + _DIGEST]:
+                raise StorageError(
+                    f"line {at // _DIGEST + 1} of {self.history} was changed: the checkpoint has another digest of it. "
+                    "Restore the file from a copy, or delete it: the run itself is whole, and goes on without its "
+                    "earlier reports."
+                )
+        return rows, kept
+
+    def append(self, row: dict[str, Any]) -> None:
+        line = json.dumps(encode(row, "a report"), allow_nan=False).encode()
+        with resumable(self.path), naming(self.history), self.history.open("ab") as file:
+            file.write(line + b"\n")
+        self._digests += _digest(line)
+
+    def save(self, state: State, good: State) -> None:
+        """Write the checkpoint, after the history is safe; the roll-back state takes room only where it differs."""
+        with resumable(self.path), naming(self.history), self.history.open("ab") as file:
+            os.fsync(file.fileno())
+        same = good.meta["step"] == state.meta["step"]
+        tensors = {f"now.{k}": v for k, v in state.tensors.items()}
+        if not same:
+            tensors |= {f"good.{k}": v for k, v in good.tensors.items()}
+        tensors["history"] = torch.frombuffer(bytearray(self._digests), dtype=torch.uint8) if self._digests else _NONE
+        meta = {"signature": self.signature, "now": state.meta, "good": None if same else good.meta}
+        with resumable(self.path):
+            save_state(self.checkpoint, tensors, meta)
+
+
+@contextmanager
+def resumable(folder: Path) -> Iterator[None]:
+    """Let an OSError of writing say that the run can go on, where the folder has a checkpoint."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is None or not (folder / "checkpoint.safetensors").exists():
+            raise
+        advice = f"{folder} holds the run as of its last checkpoint: continue it with resume=True (--resume)"
+        raise OSError(error.errno, f"{error.strerror}; {advice}", error.filename) from error
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 200 else f"{text[:200]} ..."
+
+
+def _count(value: Any) -> bool:
+    return type(value) is int and 0 <= value < 2**62
+
+
+_META: dict[str, Callable[[Any], bool]] = {
+    **dict.fromkeys(("step", "reported", "retries", "waited"), _count),
+    "rate_factor": lambda v: isinstance(v, float) and 0 < v <= 1,
+    "best_loss": lambda v: v is None or isinstance(v, float),
+    "stopped": lambda v: isinstance(v, bool),
+    "threads": lambda v: _count(v) and 0 < v <= 4096,
+}
+"""What a state says beside its tensors, and whether a value is such a thing."""
+
+
+def _state(tensors: dict[str, Tensor], name: str, meta: dict[str, Any]) -> State:
+    if wrong := [f"{k}={meta[name].get(k)!r}" for k, legal in _META.items() if not legal(meta[name].get(k))]:
+        raise ValueError(f"a state with {', '.join(wrong)}")
+    return State(_part(tensors, f"{name}."), meta[name])
+
+
+def _digest(line: bytes) -> bytes:
+    return hashlib.blake2b(line, digest_size=_DIGEST).digest()
+
+
+def _part(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    return {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
+
+
+def _is_report(row: Any) -> bool:
+    """Whether a line is one of ours: JSON that says where in the run it was written."""
+    return isinstance(row, dict) and type(row.get("step")) is int and isinstance(row.get("epoch"), Real)

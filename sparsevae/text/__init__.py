@@ -1,0 +1,1 @@
+"""Text in and out: reading, words, vocabularies and widths; numpy only."""

@@ -1,0 +1,229 @@
+"""Texts from what users have: lists, arrays, tables and files become a list of strings."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sparsevae.checks import a_type
+from sparsevae.exceptions import DataFileError
+from sparsevae.files import as_list, holds_texts, parsing, read_csv, read_parquet, read_text
+
+FILES = (".txt", ".csv", ".parquet")
+
+
+def read_texts(X: Any, *, column: str | None = None) -> list[str]:
+    r"""A list of strings from what users have.
+
+    ==================  ======================================================================================
+    list, generator     of str; bytes are read as UTF-8
+    numpy array         of strings, of shape (n,) or (n, 1)
+    Series, DataFrame   of pandas; of a DataFrame the column named, or the only one of text
+    path to .txt        one text a line, in UTF-8; an empty line is an empty text
+    path to .csv        with a header; the column named, or the only one of text
+    path to .parquet    the column named, or the only one of text
+    ==================  ======================================================================================
+
+    A str is taken for a path when it ends like one of these files and holds no line break. Half a surrogate pair, which
+    no file can hold, becomes U+FFFD.
+
+    Raises
+    ------
+    TypeError
+        For one bare string, numbers, missing values and lists of words; the message says which text and what to do.
+    ValueError, FileNotFoundError
+        For a column or file that is not there, is not UTF-8 or has values missing; the message names the file.
+
+    Examples
+    --------
+    >>> read_texts(word for word in ("one text", b"another"))
+    ['one text', 'another']
+    """
+    file = None
+    if isinstance(X, os.PathLike) or (isinstance(X, str) and X.lower().endswith(FILES) and "\n" not in X):
+        file, X = Path(X), _read_file(Path(X), column)
+    elif is_table(X):
+        X = X.iloc[:, _text_column(list(X.columns), column, lambda j: _holds_text(X.iloc[:, j]), "the table")]
+    elif column is not None:
+        raise ValueError(f"column={column!r} names a column of a table or a file; X is a {type(X).__name__}")
+    if isinstance(X, (str, bytes)):
+        start = X[:30]
+        raise TypeError(
+            f"expected a list of texts, got one {type(X).__name__} ({start!r}): pass a list, [text]; a path ends in "
+            f"{', '.join(FILES)}, or for numbers .npy or .npz; sparsevae.data.load knows data sets by name"
+        )
+    if isinstance(X, (Mapping, set, frozenset)):
+        raise TypeError(f"expected texts in an order, got a {type(X).__name__}: pass a list of its texts")
+    shape = getattr(X, "shape", None)
+    if isinstance(X, np.ndarray) and X.ndim == 2 and X.shape[1] == 1:
+        X = X[:, 0]
+    elif shape is not None and len(shape) != 1:
+        raise TypeError(f"expected texts of shape (n,), got a {type(X).__name__} of shape {tuple(shape)}")
+    try:
+        items = iter(X)
+    except TypeError as error:
+        raise TypeError(f"expected a list of texts, got {a_type(X)}") from error
+    try:
+        return [_as_text(item, row) for row, item in enumerate(items)]
+    except (TypeError, ValueError) as error:
+        if file is None:
+            raise
+        raise DataFileError(f"{file}: {error}") from error
+
+
+def _as_text(item: Any, row: int) -> str:
+    if isinstance(item, bytes):
+        try:
+            return item.decode("utf-8")
+        except UnicodeDecodeError as error:
+            where = f"byte {error.start} of text {row}"
+            raise ValueError(f"{where} is not UTF-8: decode it yourself, with data.decode(encoding)") from error
+    if isinstance(item, str):
+        try:
+            item.encode("utf-8")
+        except UnicodeEncodeError:
+            return re.sub("[\ud800-\udfff]", "\ufffd", item)
+        return str(item)
+    if _is_missing(item):
+        raise TypeError(f"text {row} is missing ({item}): drop that row, or put '' there")
+    if isinstance(item, (Sequence, np.ndarray, set, frozenset)):
+        hint = "join its words, ' '.join(words), and use tokenizer='space'"
+        raise TypeError(f"text {row} is a {type(item).__name__}, not a str: {hint}")
+    raise TypeError(f"text {row} is {a_type(item)} ({str(item)[:30]}), not a str")
+
+
+def _is_missing(item: Any) -> bool:
+    """Whether it is None, or what else stands for nothing in a table."""
+    nan = isinstance(item, (float, np.floating)) and item != item
+    return item is None or nan or type(item).__name__ in ("NAType", "NaTType")
+
+
+def _holds_text(values: Any) -> bool:
+    """Whether the first value that is there is a string."""
+    return isinstance(next((v for v in values if not _is_missing(v)), None), (str, bytes))
+
+
+def text_columns(table: Any) -> list[str] | list[int]:
+    """The columns of text: of a DataFrame by name, of an array or list of rows by place; none of anything else."""
+    if is_table(table):
+        return [str(name) for name, values in table.items() if _holds_text(values)]
+    if getattr(getattr(table, "dtype", None), "kind", "O") not in "OSU":
+        return []
+    try:
+        items = np.array(table, dtype=object)
+    except ValueError:  # rows that differ in shape
+        return []
+    return [j for j, values in enumerate(items.T) if any(map(_is_word, values))] if items.ndim == 2 else []
+
+
+def _is_word(item: Any) -> bool:
+    return isinstance(item, (str, bytes)) and not is_number(item)
+
+
+def encode(names: Sequence[str | int]) -> str:
+    """What to do about columns of texts among numbers; those of an array have places for names.
+
+    >>> encode(["sex", "city"])[:59]
+    'there are texts in columns sex, city: encode them, for inst'
+    """
+    advice = (
+        f"there are texts in {columns_named(names)}: encode them, for instance with scikit-learn's OneHotEncoder or "
+        "OrdinalEncoder, or leave them out"
+    )
+    if len(names) > 1 or isinstance(names[0], int):
+        return advice
+    return f"{advice}; a model of those texts alone takes text=Text(column={names[0]!r}) (--text-column)"
+
+
+def columns_named(names: Sequence[str | int]) -> str:
+    """Columns by name, as a sentence has them.
+
+    >>> columns_named(["a"]), columns_named(["a", "b"])
+    ('column a', 'columns a, b')
+    """
+    return f"column{'s' * (len(names) > 1)} {some(names)}"
+
+
+def some(names: Sequence[str | int], most: int = 10) -> str:
+    """Names in a row, the first ones of many.
+
+    >>> some(["a", "b", "c"]), some(["a", "b", "c"], 2)
+    ('a, b, c', 'a, b and 1 more')
+    """
+    shown = ", ".join(map(str, names[:most]))
+    return shown if len(names) <= most else f"{shown} and {len(names) - most:,} more"
+
+
+def is_number(word: str | bytes) -> bool:
+    """Whether a word, or the cell of a table, reads as a number."""
+    try:
+        float(word)
+    except ValueError:
+        return False
+    return True
+
+
+def is_table(X: Any) -> bool:
+    """Whether X is a DataFrame, of whichever library."""
+    return hasattr(X, "columns") and hasattr(X, "iloc")
+
+
+def _text_column(names: list[str], column: str | None, is_text: Callable[[int], bool], where: str) -> int:
+    """The place of the column named, or of the only one that holds text."""
+    every = some(names)
+    if column is not None:
+        found = [j for j, name in enumerate(names) if name == column]
+        if not found:
+            raise ValueError(f"{where} has no column {column!r}: it has {every}")
+        if len(found) > 1:
+            raise ValueError(f"{where} has several columns of the name {column!r}: rename all but one")
+        return found[0]
+    found = [j for j in range(len(names)) if is_text(j)]
+    if len(found) != 1:
+        which = f"{len(found)} columns of text, {some([names[j] for j in found])}" if found else "no column of text"
+        raise ValueError(
+            f"{where} has {which} (of {every}): name one with column= (before fit Text(column=...), on the command "
+            "line --data-option column=...), or pass its texts as a list"
+        )
+    return found[0]
+
+
+def _read_file(path: Path, column: str | None) -> Iterable[Any]:
+    if path.suffix.lower() not in FILES:
+        ending = f"{', '.join(FILES[:-1])} or {FILES[-1]}"
+        raise ValueError(f"{path}: expected a file that ends in {ending}, or for numbers in .npy or .npz")
+    if path.suffix.lower() == ".txt":
+        if column is not None:
+            raise ValueError(f"{path} is plain text and has no columns; column={column!r} is for .csv and .parquet")
+        return read_lines(path)
+    return _table_column(path, column)
+
+
+def read_lines(path: Path) -> list[str]:
+    """The lines of a text file in UTF-8, or of an .xz with one in it.
+
+    They end at a line feed only: str.splitlines would also cut at U+2028 and other rare characters.
+    """
+    lines = read_text(path).replace("\r\n", "\n").split("\n")
+    return lines[:-1] if lines[-1] == "" else lines
+
+
+def _table_column(path: Path, column: str | None) -> list[Any]:
+    import pyarrow as pa
+
+    if path.suffix.lower() == ".parquet":
+        table = read_parquet(path)
+    else:
+        # a column that was asked for is text, also where every text is a number
+        kinds = {column: pa.string()} if column else {}
+        table, _ = read_csv(path, lambda first: True, newlines_in_values=True, column_types=kinds)
+    types = table.schema.types
+
+    chosen = table.column(_text_column(table.column_names, column, lambda k: holds_texts(types[k]), str(path)))
+    with parsing(path, "not a table whose texts are UTF-8"):
+        return as_list(chosen)

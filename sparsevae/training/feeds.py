@@ -1,0 +1,102 @@
+"""Which rows a step sees: batches, and buffers of one width each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sparsevae.inputs.rows import Rows
+from sparsevae.sampling.noise import mix
+from sparsevae.training.optimisers import Gradients
+
+
+class Order:
+    """Which rows make up the batch of a step: every row once an epoch, in an order fixed by (seed, epoch).
+
+    A batch may straddle two epochs, so that all batches have one size. `number` tells the orders of several feeds
+    apart.
+    """
+
+    def __init__(self, items: Tensor, batch_size: int, seed: int, number: int = 0) -> None:
+        self.items, self.n, self.size = items, len(items), min(int(batch_size), len(items))
+        self.seed, self.number = seed, number
+        self._epochs: dict[int, Tensor] = {}
+
+    def _epoch(self, epoch: int) -> Tensor:
+        if epoch not in self._epochs:
+            generator = torch.Generator(self.items.device).manual_seed(mix(self.seed, epoch, 1 + self.number))
+            shuffle = torch.randperm(len(self.items), generator=generator, device=self.items.device)
+            self._epochs = {k: v for k, v in self._epochs.items() if k == epoch - 1}
+            self._epochs[epoch] = self.items[shuffle]
+        return self._epochs[epoch]
+
+    def __call__(self, step: int) -> Tensor:
+        epoch, first = divmod(step * self.size, self.n)
+        last = first + self.size
+        head = self._epoch(epoch)[first:last]
+        return head if last <= self.n else torch.cat([head, self._epoch(epoch + 1)[: last - self.n]])
+
+
+class FeedSchedule:
+    """Which feed serves each step of a run: a function of (rows of each feed, total, seed), made once.
+
+    Of `total` steps feed k has its share, total n_k / n, rounded so that the shares add up: the largest remainders are
+    rounded up. So a row is served as often in one feed as in another, but for that rounding. The order is random, so
+    that no stretch of the run sees short rows alone.
+    """
+
+    def __init__(self, sizes: Sequence[int], total: int, seed: int) -> None:
+        self.alone = len(sizes) == 1
+        if self.alone:  # a run of any length needs no table
+            return
+        n = sum(sizes)
+        counts = np.array([total * size // n for size in sizes])
+        remainders = np.array([total * size % n for size in sizes])
+        counts[np.argsort(-remainders, kind="stable")[: total - counts.sum()]] += 1
+        shuffle = torch.randperm(total, generator=torch.Generator().manual_seed(mix(seed, 10)))
+        self._feed = np.repeat(np.arange(len(sizes), dtype=np.int32), counts)[shuffle.numpy()]
+        self._turn = np.empty_like(self._feed)
+        for k, count in enumerate(counts):
+            self._turn[self._feed == k] = np.arange(count)
+
+    def __call__(self, step: int) -> tuple[int, int]:
+        """The feed of a step, and how often it has served before."""
+        return (0, step) if self.alone else (int(self._feed[step]), int(self._turn[step]))
+
+
+class Feed:
+    """Rows of one width: their order, the static buffers that hold a batch of them, and how a step on it is run.
+
+    `differentiate` gives the terms and a gradient for each weight; `run` takes the whole step.
+    """
+
+    differentiate: Callable[[], tuple[Tensor, Gradients]]
+    run: Callable[[], object]
+
+    def __init__(self, rows: Rows, order: Order) -> None:
+        self.rows, self.order = rows, order
+        self.index = order(0).clone()
+        self.batch = rows.pick(self.index)
+
+    def load(self, turn: int) -> None:
+        """Write the batch of this feed's step number `turn` into the buffers; on a CPU no graph asks where they are."""
+        index = self.order(turn)
+        if self.rows.static:
+            self.index.copy_(index)
+        elif self.rows.device.type == "cpu":
+            self.batch = self.rows.pick(index)
+        else:
+            self.batch.copy_(self.rows.pick(index), non_blocking=True)
+
+    def read(self) -> Tensor:
+        """The batch in the buffers, (B, width), in the rows' own type."""
+        return self.rows.pick(self.index) if self.rows.static else self.batch
+
+
+def some_items(items: Tensor, n: int, seed: int) -> Tensor:
+    """At most n of the items, at random by the seed, in their order: data may be sorted by class or by time."""
+    shuffle = torch.randperm(len(items), generator=torch.Generator().manual_seed(mix(seed, 12)))
+    return items[shuffle[:n].sort().values.to(items.device)]

@@ -1,0 +1,95 @@
+"""What is wrong with a run, and what to do about it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor
+
+from sparsevae.exceptions import DivergenceError, SparsityWarning, warn_caller
+from sparsevae.latent.model import LatentModel
+from sparsevae.storage.checkpoint import State
+from sparsevae.training.history import History
+from sparsevae.training.progress import Progress
+from sparsevae.training.remedies import remedies, written
+from sparsevae.training.step import Run
+
+_RETRIES = 5
+
+
+def warn_about_validation(run: Run, held_out: Tensor, scaled: bool) -> None:
+    term, bad = run.nonfinite_rows(held_out)
+    auto = "" if scaled else "scale='auto', "
+    where = f" on {len(bad):,} of {len(held_out):,} held-out rows (row {bad[0]:,} of X, counted from 0)" if bad else ""
+    warn_caller(
+        f"the validation loss is not finite at step {run.step}: {term!r} is inf or nan{where}. Such a report counts "
+        "neither for nor against patience, and is never the best. What helps: to correct or leave out such rows, "
+        f"{auto}or a larger variance_floor.",
+        RuntimeWarning,
+    )
+
+
+def roll_back(run: Run, good: State, term: str | None, progress: Progress, scaled: bool) -> State:
+    """Return to the last good state at half the rate, or give up with a reason.
+
+    `term` was not finite; None means that all is finite and the model ruined.
+    """
+    auto = "" if scaled else "scale='auto', "
+    remedies = f"What helps: {auto}a smaller learning_rate, clip_norm=1.0, or a larger variance_floor."
+    retries, factor, last = run.retries + 1, run.rate_factor / 2, run.step
+    reached = run.reconstruction().max()
+    run.load(good)
+    if retries > _RETRIES and term is None:
+        raise DivergenceError(
+            f"training diverged: by step {last} -log p(x|z) had grown to {float(reached):.4g} on rows where it was "
+            f"{float(run.untrained.max()):.4g} before the first step, and again after {_RETRIES} retries at ever "
+            f"smaller rates. Those rows' {_span(run.prepare(run.feeds[0].rows.take(run.reference_rows)))}. {remedies}"
+        )
+    if retries > _RETRIES:
+        while run.step < last and (found := run.broken()) in (None, "weights"):
+            run.advance()  # the same steps once more, looking after each: which one breaks, and in which term?
+        term, bad = found or term, max(run.step - 1, good.meta["step"])
+        run.load(good)  # what the user is left with is finite
+        x = run.prepare(run.rows.take(run.order(bad)))
+        raise DivergenceError(
+            f"training diverged: the term {term!r} was not finite at step {bad}, and again after {_RETRIES} "
+            f"retries at ever smaller rates (last {2 * factor * run.rate_schedule(bad, run.total):.2g}). That "
+            f"batch's {_span(x)}. {remedies}"
+        )
+    grown = f"-log p(x|z) had grown to {float(reached):.3g}"
+    found = grown if term is None else f"{term} was not finite"
+    progress.note(f"{found} by step {last}; back to step {run.step} at half the rate.")
+    run.retries, run.rate_factor = retries, factor
+    return good._replace(meta={**good.meta, "retries": retries, "rate_factor": factor})
+
+
+def _span(x: Tensor) -> str:
+    return f"inputs, as the network sees them, span {float(x.min()):.4g} to {float(x.max()):.4g}"
+
+
+def warn_about_sparsity(history: History, model: LatentModel, settings: Mapping[str, Any]) -> None:
+    """Tell of codes that are empty, nearly collapsed or full, with what to try first, by the settings in force.
+
+    Without noise a code has no scale, and how far it varies does not tell whether it is used: `audit` does.
+    """
+    if not history or model.labelled:
+        return
+    last, n = history[-1], model.prior.n_components
+    if last["nonzeros"] == 0:
+        found = "every code is zero: no unit is more likely on than off for any row"
+    elif last["active_units"] < 0.05 * n:
+        active = last["active_units"]
+        units, nearly = (
+            (f"only {active:g} of {n} units differ", "nearly ") if active else (f"none of {n} units differs", "")
+        )
+        found = f"{units} between rows: the code has {nearly}collapsed"
+    elif last["active_units"] == n and last["nonzeros"] > 0.75 * n and model.posterior.density:
+        # where a row has few units on, it is well that all rows together use each; without noise none is ever pruned
+        found = f"all {n} units are active: the code may be too small{' to be sparse' * ('alpha' in settings)}"
+    else:
+        return
+    own = {k: v for k, v in settings.items() if k not in ("variance", "variance_floor")} | model.likelihood.describe()
+    lots = remedies({"n_components": n} | own, last.get("step", math.inf), empty=not found.startswith("all"))
+    warn_caller(f"{found}. {written(lots)}", SparsityWarning)

@@ -1,0 +1,46 @@
+"""The history of a run: what every report read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class History(list[dict[str, Any]]):
+    """One row per report: step, epoch, loss, every term, active units, non-zeros. A table when printed."""
+
+    steps: int = 0  # that were taken: those after the last report too
+
+    def column(self, name: str) -> list[Any]:
+        """The values of one column, None where a row lacks it."""
+        return [row.get(name) for row in self]
+
+    def names(self) -> list[str]:
+        """Every column, in the order of first appearance."""
+        return list(dict.fromkeys(k for row in self for k in row))
+
+    def columns(self) -> list[list[Any]]:
+        """The table column by column, each headed by its name: a plain form that keeps their order."""
+        return [[name, *self.column(name)] for name in self.names()]
+
+    def extend_with(self, run: History, steps: int) -> None:
+        """Add the reports of one more run, counted on from the `steps` before it and from the epochs they made."""
+        epochs = self[-1]["epoch"] * (steps / self[-1]["step"]) if self else 0.0
+        self.extend({**row, "step": row["step"] + steps, "epoch": row["epoch"] + epochs} for row in run)
+        self.steps = steps + run.steps
+
+    @classmethod
+    def from_columns(cls, columns: list[list[Any]]) -> History:
+        """The inverse of `columns`."""
+        names = [c[0] for c in columns]
+        rows = zip(*(c[1:] for c in columns), strict=True)
+        return cls({k: v for k, v in zip(names, row, strict=True) if v is not None} for row in rows)
+
+    def __str__(self) -> str:
+        names = self.names()
+        cells = [names] + [[_cell(row.get(k)) for k in names] for row in self]
+        widths = [max(len(line[i]) for line in cells) for i in range(len(names))]
+        return "\n".join("  ".join(c.rjust(w) for c, w in zip(line, widths, strict=True)) for line in cells)
+
+
+def _cell(value: Any) -> str:
+    return "" if value is None else f"{value:.4f}" if isinstance(value, float) else str(value)

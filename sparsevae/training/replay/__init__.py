@@ -1,0 +1,1 @@
+"""A training step as one list of tensor operations, written down once and repeated."""

@@ -1,0 +1,164 @@
+"""A step's loss and gradients as one list of tensor operations, written down once and then repeated.
+
+Modules, distributions and autograd's own book-keeping take a good part of a small model's step on a CPU, and do the
+same at every one. So a step is taken once with tensors that have shapes and no data, and every operation of its forward
+and backward pass is noted: what a CUDA graph is to kernels, this is to operations. Repeated, they give the same bits.
+A compiler that gets both passes in one piece fuses what it could not fuse in two.
+"""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from sparsevae.sampling.noise import Tape
+from sparsevae.training.replay.shorten import shorten
+from sparsevae.training.replay.unroll import unrolled
+
+OPTIONS: dict[str, Any] = {"layout_optimization": False}
+"""The compiler's: layouts stay as they are, since with its own torch 2.11 cannot compile images of one channel."""
+_OWN = ("sparsevae.", "torch.nn.")
+_HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
+_alone = threading.Lock()  # who traces changes what all modules of the process do when they are called
+
+
+@contextmanager
+def _quietly() -> Iterator[None]:
+    """One thread at a time, and without torch's own warnings, raised while it imports what traces and compiles."""
+    with _alone, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+def repeatable(parts: Iterable[nn.Module], functions: Iterable[object] = ()) -> bool:
+    """Whether the Python of these parts and functions does the same at every step, in not too many operations.
+
+    That of our modules and of torch's does, unless someone hooked into them or their weights, or gave one a `forward`
+    of its own. What a user's own do, nobody knows. A recurrent net takes some twenty operations a position.
+    """
+    if nn.modules.module._has_any_global_hook():
+        return False
+    modules = [m for part in parts for m in part.modules()]
+    sources = [c.__module__ for m in modules for c in type(m).__mro__ if issubclass(c, nn.Module)]
+    sources += [getattr(f, "__module__", None) or "" for f in functions]
+    return all(source.startswith(_OWN) for source in sources) and not any(
+        isinstance(m, nn.RNNBase)
+        or "forward" in vars(m)
+        or any(getattr(m, hooks) for hooks in _HOOKS)
+        or any(p._backward_hooks or p._post_accumulate_grad_hooks for p in m.parameters(recurse=False))
+        for m in modules
+    )
+
+
+class _Whole(nn.Module):
+    """A function of x and the modules that it calls, so that their tensors can be exchanged for others."""
+
+    def __init__(self, function: Callable[[Tensor], tuple[Tensor, Tensor]], parts: Iterable[nn.Module]) -> None:
+        super().__init__()
+        self.function, self.parts = function, nn.ModuleList(parts)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        return self.function(x)
+
+
+def _slots(whole: nn.Module) -> dict[str, Tensor]:
+    """Every tensor of a module and its parts by name, each once for every module that has it."""
+    return {
+        f"{path}.{name}": tensor
+        for path, m in whole.named_modules()
+        for name, tensor in (*m._parameters.items(), *m._buffers.items())
+        if tensor is not None
+    }
+
+
+def _apart(
+    gradients: Sequence[Tensor | None], weights: Sequence[Tensor], others: Sequence[Tensor]
+) -> list[Tensor | None]:
+    """Gradients with memory of their own, which lie there as their weights do: an optimiser goes through both alike."""
+    taken, found = {t.untyped_storage()._cdata for t in others}, list[Tensor | None]()
+    for g, w in zip(gradients, weights, strict=True):
+        if g is not None:
+            if g.stride() != w.stride() or g.untyped_storage()._cdata in taken:
+                g = torch.empty_like(w).copy_(g)
+            taken.add(g.untyped_storage()._cdata)
+        found.append(g)
+    return found
+
+
+class Graph:
+    """terms, gradients = graph(x): one step's loss and gradients, from what its modules and its noise hold now.
+
+    All that a step reads but x must be a tensor of `parts` or of `noise`, and be written to in place, if at all. One
+    from elsewhere that meets one of these is an error; what Python makes of other things is never looked at again, so
+    the parts must be `repeatable`.
+
+    Parameters
+    ----------
+    function : x -> (loss (*members,), terms), the latter without a gradient
+    parts : every module that it calls
+    weights : those of their parameters to differentiate by
+    noise : the tape that it takes its noise from, recorded
+    x : Tensor
+        A batch; later ones have its shape and type.
+    """
+
+    def __init__(
+        self,
+        function: Callable[[Tensor], tuple[Tensor, Tensor]],
+        parts: Iterable[nn.Module],
+        weights: list[nn.Parameter],
+        noise: Tape,
+        x: Tensor,
+    ) -> None:
+        whole = _Whole(function, parts)
+        slots = _slots(whole)
+        known = {id(t): t for t in (*weights, *slots.values())}  # one that several modules have counts once
+        place = {key: i for i, key in enumerate(known)}
+        places = {name: place[id(t)] for name, t in slots.items()}
+        if not set(range(len(weights))) <= set(places.values()):
+            raise ValueError("weights must be parameters of the parts.")
+        n, m, end = len(weights), len(known), len(known) + len(noise.normals)
+
+        def step(*inputs: Tensor) -> list[Tensor | None]:
+            *static, batch = inputs
+            with torch.enable_grad():
+                by = [p.detach().requires_grad_() for p in static[:n]]
+                tensors = [*by, *static[n:m]]
+                with noise.substituted(static[m:end], static[end:]):
+                    own = {name: tensors[i] for name, i in places.items()}
+                    loss, terms = functional_call(whole, own, (batch,), tie_weights=False)
+                ones = torch.ones(loss.shape, dtype=loss.dtype, device=loss.device)  # a constant, unlike ones_like
+                gradients = torch.autograd.grad(loss, by, ones, allow_unused=True)
+            return [terms, *_apart(gradients, by, inputs)]
+
+        self.static = [*(t.detach() for t in known.values()), *noise.normals, *noise.uniforms]
+        with _quietly():
+            from torch.fx.experimental.proxy_tensor import make_fx
+
+            self.module = make_fx(step, tracing_mode="fake")(*self.static, x)
+        shorten(self.module.graph)
+        self.module.recompile()
+        self._call = unrolled(self.module.graph, self.static)
+
+    def __call__(self, x: Tensor) -> tuple[Tensor, list[Tensor | None]]:
+        with torch.no_grad():
+            terms, *gradients = self._call(x)
+        assert terms is not None
+        return terms, gradients
+
+    def compile(self, x: Tensor) -> None:
+        """From now on run compiled code, whose sums may be rounded otherwise; x is any batch."""
+        with _quietly(), torch.no_grad():
+            from torch._inductor import compile as inductor
+
+            # shapes are not looked at again in every step: the tensors are the same
+            compiled = inductor(self.module, [*self.static, x], OPTIONS | {"size_asserts": False})
+            compiled(*self.static, x)
+        self._call = lambda x: compiled(*self.static, x)

@@ -1,0 +1,431 @@
+"""One training step, and all that it reads and moves.
+
+A step is a pure function of (weights, batch, noise, knobs) on static buffers, so it can run eagerly, traced, compiled,
+or as one captured CUDA graph, with the same numbers. Batch order and noise are functions of (seed, step).
+
+Buffers have one shape. Where rows come in several widths, each width has a `Feed` of its own, with its own batch and
+its own graph, and a `FeedSchedule` says which of them serves a step.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, suppress
+from functools import partial
+from numbers import Integral
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+
+from sparsevae.inputs.rows import BLOCK, Rows, floats, parts
+from sparsevae.latent.codes import active
+from sparsevae.latent.model import LatentModel, Trace
+from sparsevae.latent.objective import Objective, nll
+from sparsevae.sampling.draw import Draw
+from sparsevae.sampling.gradients import points
+from sparsevae.sampling.noise import PerRow, Tape, mix, row_keys
+from sparsevae.schedules import Schedule
+from sparsevae.storage.checkpoint import State
+from sparsevae.training.feeds import Feed, FeedSchedule, Order, some_items
+from sparsevae.training.knobs import knobs, lasting
+from sparsevae.training.modes import evaluating, precision
+from sparsevae.training.optimisers import OPTIMISERS, Gradients, clip_gradients
+from sparsevae.training.replay.trace import OPTIONS, Graph, repeatable
+from sparsevae.training.settings import Training
+
+REFERENCE_ROWS, RUIN_FACTOR = (
+    128,
+    10.0,
+)  # a model is ruined when it tells these many rows so many times worse than before training
+LONG = 3_000  # steps, from which on a run on a CPU is traced: that takes .1 to .3 seconds, and the first time 1 more
+
+
+class Run:
+    """The moving parts of a run: static buffers, one step, and the state that a checkpoint holds."""
+
+    def __init__(
+        self,
+        model: LatentModel,
+        objective: Objective,
+        rows: Rows,
+        items: Tensor,
+        training: Training,
+        schedules: Mapping[str, Schedule],
+        prepare: nn.Module,
+        total: int,
+    ) -> None:
+        self.model, self.objective, self.rows, self.items, self.training = model, objective, rows, items, training
+        self.prepare, self.total = prepare, total
+        self._parts = model, objective, prepare  # all that a step calls
+        self.rows_an_item = int(training.n_samples) * points(model)[0]
+        self.parameters = [p for p in model.parameters() if p.requires_grad]
+        for p in self.parameters:
+            p.grad = None  # a user's own network may bring some
+        self.rate = torch.tensor(float(cast(float, training.learning_rate)), device=rows.device)
+        self.optimiser = OPTIMISERS[training.optimizer](self.parameters, self.rate)
+        batch = int(cast(int, training.batch_size))  # settled by now
+        found = parts(rows, items, min(batch, len(items)))
+        if len(found) > 1 and self._compares_rows():
+            found = [(rows, items)]
+        self.size = min(batch, *(len(own) for _, own in found))  # of every batch of every feed
+        self.feeds = [Feed(part, Order(own, self.size, training.seed, k)) for k, (part, own) in enumerate(found)]
+        self.plan = FeedSchedule([len(own) for _, own in found], total, training.seed)
+        self.schedules = dict(schedules)
+        self.rate_schedule = training.rates()
+        self.knobs, self.lasting = knobs(model, objective), lasting(model)
+        if unknown := set(self.schedules) - set(self.knobs):
+            raise ValueError(f"schedules drive unknown knobs {sorted(unknown)}; this model has {sorted(self.knobs)}.")
+        for name, schedule in self.schedules.items():
+            try:
+                finite = all(bool(torch.as_tensor(schedule(t, total)).isfinite().all()) for t in (0, total // 2, total))
+                problem = None if finite else "it gives values that are not finite."
+            except (ValueError, TypeError) as error:
+                problem = str(error)
+            if problem:
+                raise ValueError(f"schedules cannot drive {name!r} by {schedule!r}: {problem}")
+        self.step = self.reported = 0  # steps taken, and taken when the sums were last read
+        self.rate_factor = 1.0
+        self.retries = 0
+        self.best: dict[str, Tensor] = {}
+        self.best_loss = math.inf
+        self.waited = 0
+        self.stopped = False  # by patience, before the last step
+        self._written: dict[str, float] = {}
+        self._last: Gradients = ()  # gradients of a traced step
+        for feed in self.feeds:
+            feed.differentiate, feed.run = partial(self._backward, feed), partial(self._take, feed)
+        self._prime()
+        self.watched = some_items(items, BLOCK, training.seed)  # the rows that live numbers are of
+        self.reference_rows = some_items(self.feeds[0].order.items, REFERENCE_ROWS, training.seed)  # of the narrowest
+        self.reference_tape = Tape(mix(training.seed, 11), rows.device)
+        self.reconstruction()  # which records what noise it takes
+        self.reference_tape.refill(0)
+        self.untrained = self.reconstruction()
+
+    def _compares_rows(self) -> bool:
+        """Whether a term belongs to a batch as a whole: its batches must be like the data, not all of one width."""
+        with torch.no_grad(), evaluating(self.model):
+            x = self.prepare(self.rows.take(self.items[:2])).repeat(self.rows_an_item, 1)
+            trace = self.model(x, Draw(Tape(0, self.rows.device), hard=False))
+            return any(term.shape[-1] == 1 for term in self.objective.measure(trace).values())
+
+    # -- one step ---------------------------------------------------------------------------------------------
+
+    def order(self, step: int) -> Tensor:
+        """Positions of the rows that a step sees, (B,)."""
+        feed, turn = self.plan(step)
+        return self.feeds[feed].order(turn)
+
+    def _measure(self, x: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        """Forward pass on a batch as it was read: the loss and every term, (*members,)."""
+        x = self.prepare(floats(x))
+        if self.training.binarise:
+            x = (x > self.tape.uniform(x)).to(x.dtype)
+        if self.rows_an_item > 1:
+            x = x.repeat(self.rows_an_item, 1)
+        loss, terms = self.objective(self.model(x, Draw(self.tape, hard=False)))
+        return loss, terms
+
+    def _loss(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """The loss, (*members,), and with it every term, (1 + terms, *members), without a gradient."""
+        loss, terms = self._measure(x)
+        return loss, torch.stack([v.detach() for v in (loss, *terms.values())])
+
+    def _forward(self, feed: Feed) -> tuple[Tensor, Tensor]:
+        return self._loss(feed.read())
+
+    def _precision(self) -> AbstractContextManager[object]:
+        return precision(self.rows.device, bf16=self.training.bf16)
+
+    def _backward(self, feed: Feed) -> tuple[Tensor, Gradients]:
+        with self._precision():
+            loss, terms = self._forward(feed)
+        loss.backward(self.ones)
+        gradients = [p.grad for p in self.parameters]
+        for p in self.parameters:
+            p.grad = None
+        return terms, gradients
+
+    def _repeat(self, feed: Feed, graph: Graph) -> tuple[Tensor, Gradients]:
+        terms, gradients = graph(feed.read())
+        # The last ones are let go now, not before: memory that all cores have just read is slow to write to, and
+        # taken anew at once it cost 3 to 5 % of a step of VSC 784-400-200-400-784.
+        self._last = gradients
+        return terms, gradients
+
+    def _take(self, feed: Feed) -> None:
+        terms, gradients = feed.differentiate()
+        if self.training.clip_norm is not None:
+            clip_gradients(gradients, float(self.training.clip_norm), self.ones.shape)
+        self.optimiser.step(gradients)
+        self.sums.add_(terms)  # what is not finite stays so: one look at the sums tells of every step
+
+    def _prime(self) -> None:
+        """Record the noise tape, which all feeds share, and learn the terms' names."""
+        asked: dict[tuple[tuple[int, ...], ...], Feed] = {}  # shapes of the noise: who asks for them
+        for feed in self.feeds:
+            self.tape = Tape(mix(self.training.seed, 2), self.rows.device)
+            with torch.no_grad(), evaluating(self.model), self._precision():
+                loss, terms = self._measure(feed.read())
+            asked[tuple(tuple(noise.shape) for noise in (*self.tape.normals, *self.tape.uniforms))] = feed
+        if len(asked) > 1:
+            shapes = " and ".join(f"{noise} for rows of {f.batch.shape[-1]}" for noise, f in asked.items())
+            raise ValueError(
+                f"noise must have one shape in all steps; this model (or training.binarise) asks for {shapes}. Noise "
+                "for every column needs rows of one width: give one width alone."
+            )
+        self.names = ["loss", *terms]
+        self.sums = torch.zeros(len(self.names), *loss.shape, device=self.rows.device)
+        self.ones = torch.ones_like(loss)
+
+    def set_knobs(self, step: int, but: Collection[str] = ()) -> None:
+        """Write every scheduled value but those named into its buffer, where it has changed."""
+        for name, schedule in self.schedules.items():
+            if name not in but:
+                self._write(name, self.knobs[name], schedule(step, self.total))
+        self._write("learning_rate", [self.rate], self.rate_factor * self.rate_schedule(step, self.total))
+
+    def _write(self, name: str, buffers: list[Tensor], value: float | Tensor) -> None:
+        if isinstance(value, Tensor):  # one for each member
+            for buffer in buffers:
+                buffer.copy_(value)
+        elif self._written.get(name) != value:
+            self._written[name] = value
+            for buffer in buffers:
+                buffer.fill_(value)
+
+    def advance(self) -> None:
+        """Load the step's rows, noise and knobs, then take it."""
+        training, step = self.training, self.step
+        if training.restart_optimizer and self._drops(step):
+            self.optimiser.forget()
+        self.set_knobs(step)
+        number, turn = self.plan(step)
+        feed = self.feeds[number]
+        feed.load(turn)
+        self.tape.refill(step)
+        feed.run()
+        self.step += 1
+
+    def _drops(self, step: int) -> bool:
+        at = self.training.decay_at
+        return step > 0 and step == math.ceil(at if isinstance(at, Integral) else at * self.total)
+
+    # -- faster ways to take the same step --------------------------------------------------------------------
+
+    def accelerate(self, note: Callable[[str], None]) -> None:
+        """Compile, trace and capture the step where that pays; on failure say so once and stay with the slower way."""
+        cuda, wanted = self.rows.device.type == "cuda", self.training.compile
+        worth = wanted is None and self.total - self.step >= 20_000 and cuda
+        compiled = (wanted or worth) and self._attempt("compiling", self._compile, note)
+        if cuda:
+            self._attempt("capturing a CUDA graph of", self._capture, note)
+        elif not compiled and wanted is not False and self.total >= LONG and self._traceable():
+            self._attempt("tracing", self._trace, note)
+
+    def _attempt(self, what: str, action: Callable[[], None], note: Callable[[str], None]) -> bool:
+        """Whether it went well."""
+        before, problem = self.state(), ""
+        plain = self._forward, [(feed.differentiate, feed.run) for feed in self.feeds]
+        try:
+            action()
+        except Exception as error:  # whatever a compiler or driver throws: the eager step always works
+            self._forward = plain[0]  # type: ignore[method-assign]
+            for feed, ways in zip(self.feeds, plain[1], strict=True):
+                feed.differentiate, feed.run = ways
+            problem = ": ".join([type(error).__name__, *str(error).splitlines()[:1]])
+            note(f"{what} the step failed ({problem}); going on without.")
+        self.load(before)
+        return not problem
+
+    def _traceable(self) -> bool:
+        return repeatable(self._parts, self.objective.terms)
+
+    def _trace(self, *, compiled: bool = False) -> None:
+        graphs = [Graph(self._loss, self._parts, self.parameters, self.tape, feed.read()) for feed in self.feeds]
+        ready = list(zip(self.feeds, graphs, strict=True))
+        for feed, graph in ready if compiled else ():
+            graph.compile(feed.read())
+        for feed, graph in ready:
+            feed.differentiate = partial(self._repeat, feed, graph)
+
+    def _compile(self) -> None:
+        """Both passes in one piece where they can be traced, else the forward pass with a backward pass beside it."""
+        if self.rows.device.type == "cpu" and self._traceable():
+            with suppress(Exception):  # if torch.compile cannot do it either, its error will be told
+                self._trace(compiled=True)
+                return
+        with warnings.catch_warnings():  # torch's own deprecations, raised while it imports its compiler
+            warnings.simplefilter("ignore")
+            # each width is compiled for itself, which is what a graph needs
+            self._forward = torch.compile(  # type: ignore[method-assign]
+                self._forward, dynamic=False, options=OPTIONS
+            )
+            for feed in self.feeds:
+                self.tape.refill(0)
+                self._take(feed)
+
+    def _capture(self) -> None:
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            for feed in self.feeds:
+                for _ in range(3):
+                    self.tape.refill(0)
+                    self._take(feed)
+        torch.cuda.current_stream().wait_stream(stream)
+        # One graph a width, in one pool of memory: a step leaves nothing there that another one reads.
+        pool = torch.cuda.graph_pool_handle()
+        for feed in self.feeds:
+            graph = torch.cuda.CUDAGraph()
+            self.tape.refill(0)
+            with torch.cuda.graph(graph, pool=pool):
+                self._take(feed)
+            feed.run = graph.replay
+
+    # -- state ------------------------------------------------------------------------------------------------
+
+    def moments(self) -> dict[str, Tensor]:
+        return {k: v.detach().cpu().clone() for k, v in self.optimiser.state()}
+
+    def load_moments(self, moments: Mapping[str, Tensor]) -> None:
+        for name, value in self.optimiser.state():
+            value.copy_(moments[name])
+
+    def _named(self) -> Iterator[tuple[str, Tensor]]:
+        for name, value in self.model.state_dict().items():
+            yield f"model.{name}", value
+        yield from self.optimiser.state()
+        yield "sums", self.sums
+
+    def state(self) -> State:
+        """A copy of all that the rest of the run depends on."""
+        tensors = {k: v.detach().clone() for k, v in self._named()}
+        tensors |= {f"best.{k}": v for k, v in self.best.items()}
+        meta = {
+            "step": self.step,
+            "reported": self.reported,
+            "rate_factor": self.rate_factor,
+            "retries": self.retries,
+            "best_loss": None if math.isinf(self.best_loss) else self.best_loss,
+            "waited": self.waited,
+            "stopped": self.stopped,
+            "threads": torch.get_num_threads(),
+        }
+        return State(tensors, meta)
+
+    def load(self, state: State) -> None:
+        """Go back (or on) to a state, in place, so that captured graphs stay valid."""
+        with torch.no_grad():
+            for name, value in self._named():
+                value.copy_(state.tensors[name])
+        best = {k.removeprefix("best."): v for k, v in state.tensors.items() if k.startswith("best.")}
+        self.best = {k: v.to(self.rows.device) for k, v in best.items()}
+        meta = state.meta
+        self.step, self.reported = meta["step"], meta["reported"]
+        self.rate_factor, self.retries = meta["rate_factor"], meta["retries"]
+        self.best_loss = math.inf if meta["best_loss"] is None else meta["best_loss"]
+        self.waited, self.stopped = meta["waited"], meta["stopped"]
+        self._written = {}  # lasting knobs have come back with the weights
+
+    def broken(self) -> str | None:
+        """A term that was not finite since the last report (or "weights"), None when all is well."""
+        weights = torch.stack(torch._foreach_norm(tuple(self.parameters))).sum()
+        sums = self.sums.reshape(len(self.names), -1).sum(-1)
+        finite = torch.isfinite(torch.cat([sums, weights[None]])).tolist()
+        bad = [name for name, ok in zip([*self.names, "weights"], finite, strict=True) if not ok]
+        return next((name for name in bad if name != "loss"), "loss") if bad else None
+
+    def reconstruction(self) -> Tensor:
+        """-log p(x|z) of a few training rows, always the same ones with the same noise, (*members,)."""
+        self.reference_tape.rewind()
+        with torch.no_grad(), evaluating(self.model):
+            x = self.prepare(self.feeds[0].rows.take(self.reference_rows))
+            trace = self.model(x, Draw(self.reference_tape, hard=True))
+            total: Tensor = torch.stack([term.mean(-1) for term in nll(trace).values()]).sum(0)
+            return total
+
+    def ruined(self) -> bool:
+        """Whether a finite loss hides a model far worse than an untrained one, on the very same rows.
+
+        Nothing that a schedule or a weight does to the loss leads there, and no outlier that one batch has and
+        another has not: even a code that has collapsed is decoded to the mean of the data.
+        """
+        limit = self.untrained + RUIN_FACTOR * (1 + self.untrained.abs())
+        return not bool((self.reconstruction() <= limit).all())
+
+    # -- numbers ----------------------------------------------------------------------------------------------
+
+    def read_sums(self) -> dict[str, float]:
+        """Means of the terms since the last report (over members too, where there are several)."""
+        means = (self.sums / max(1, self.step - self.reported)).reshape(len(self.names), -1).mean(-1).tolist()
+        self.sums.zero_()
+        self.reported = self.step
+        return dict(zip(self.names, means, strict=True))
+
+    def validate(self, items: Tensor) -> float:
+        """The objective on held-out rows: hard draws, the same noise every time, schedules at their ends.
+
+        Knobs that are part of the model stay as the last step had them: so it is judged, and kept if it is the best.
+        """
+        total = 0.0
+        with self._judging():
+            for part, terms in self._judged(items):
+                loss = self.objective.weigh({name: term.mean(-1) for name, term in terms.items()})
+                total += float(loss.mean()) * len(part)
+        return total / len(items)
+
+    def nonfinite_rows(self, items: Tensor) -> tuple[str, list[int]]:
+        """Which term of the validation loss is not finite, and on which rows ("loss" and none: they are too many)."""
+        found: dict[str, list[int]] = {}
+        with self._judging():
+            for part, terms in self._judged(items):
+                for name, term in terms.items():
+                    bad = ~term.isfinite().reshape(-1, term.shape[-1]).all(0)
+                    found.setdefault(name, []).extend(part[bad.expand(len(part))].tolist())
+        return next(((name, rows) for name, rows in found.items() if rows), ("loss", []))
+
+    @contextmanager
+    def _judging(self) -> Iterator[None]:
+        self.set_knobs(self.total, but=self.lasting)
+        with torch.no_grad(), evaluating(self.model):
+            yield
+        self.set_knobs(self.step, but=self.lasting)
+
+    def _judged(self, items: Tensor) -> Iterator[tuple[Tensor, dict[str, Tensor]]]:
+        """Held-out rows in blocks, and every term of each block.
+
+        Where rows are compared, every one meets as many others, whatever the number of held-out rows: the last block is
+        filled up with training rows, whose own terms do not count.
+        """
+        size = min(BLOCK, len(self.items)) if self.objective.compares_rows else BLOCK
+        for part in items.split(size):
+            n, block = len(part), part
+            if self.objective.compares_rows:
+                block = torch.cat([part, some_items(self.items, size - n, self.training.seed)])
+            yield part, {name: term[..., :n] for name, term in self.objective.measure(self._trace_items(block)).items()}
+
+    def _trace_items(self, items: Tensor) -> Trace:
+        x = self.prepare(self.rows.take(items))
+        noise = PerRow(row_keys(x), self.training.seed)
+        if self.training.binarise:
+            x = (x > noise.uniform(x)).to(x.dtype)
+        trace: Trace = self.model(x, Draw(noise, hard=True))
+        return trace
+
+    def activity(self) -> dict[str, float]:
+        """Active units and mean non-zeros a row of the code, on a few training rows.
+
+        A unit that idles at its prior is not `active`, nor is one that is shut for good, though its KL may not be
+        small.
+        """
+        with torch.no_grad(), evaluating(self.model):
+            x = self.prepare(self.rows.take(self.watched))
+            q = self.model.encode(x)
+            used = active(q.mean.var(-2, correction=0), noisy=self.model.posterior.density)
+            counts = used.sum(-1), (q.mode != 0).sum(-1)
+            units, nonzeros = torch.stack([c.float().mean() for c in counts]).tolist()
+            return {"active_units": units, "nonzeros": nonzeros}

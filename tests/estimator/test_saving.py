@@ -1,0 +1,517 @@
+"""Claims: what is saved comes back as it was, old folders stay readable, damage is named, and loading runs no code.
+
+The folders in tests/saved were made by tests/saved/make.py and are kept: future versions must read them.
+"""
+
+from __future__ import annotations
+
+import builtins
+import json
+import math
+import pickle
+import re
+import runpy
+import shutil
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from torch import nn
+
+import sparsevae as sv
+from sparsevae.exceptions import StorageError
+from sparsevae.models import known
+from sparsevae.parameters import decode, encode, parameters
+from sparsevae.storage import folder as storage
+from sparsevae.storage import record
+from sparsevae.storage.record import FORMAT_VERSION
+
+pytestmark = pytest.mark.filterwarnings("ignore::sparsevae.exceptions.SparsityWarning")
+SAVED = Path(__file__).parents[1] / "saved"
+ANSWERS = runpy.run_path(str(SAVED / "make.py"))["ANSWERS"]
+rng = np.random.default_rng(0)
+X = (rng.normal(size=(80, 3)) @ rng.normal(size=(3, 7)) + 0.1 * rng.normal(size=(80, 7))).astype(np.float32)
+BINARY = (X > 0).astype(np.uint8)
+
+
+def make(cls: Any = sv.VSC, *, training: dict[str, Any] | None = None, **changes: Any) -> Any:
+    chosen = sv.Training(**{"steps": 30, "learning_rate": 1e-2, "verbose": 0} | (training or {}))
+    more = {"alpha": 0.3} if cls is sv.VSC else {}
+    return cls(**{"n_components": 4, "hidden": (6,), "training": chosen} | more | changes)
+
+
+def dense(Z: Any) -> np.ndarray:
+    return Z.toarray() if hasattr(Z, "toarray") else np.asarray(Z)
+
+
+def same(a: Any, b: Any, data: np.ndarray) -> None:
+    """Two estimators are one: codes, scores, samples and reconstructions, to the last bit."""
+    codes = dense(a.transform(data))
+    assert np.array_equal(codes, dense(b.transform(data)))
+    assert np.array_equal(a.score_samples(data), b.score_samples(data))
+    assert np.array_equal(a.sample(3, seed=5, noise=True), b.sample(3, seed=5, noise=True))
+    row = data[codes.any(1).argmax()]  # with a unit on
+    assert np.array_equal(a.sample_like(row, 3), b.sample_like(row, 3))
+    assert np.array_equal(a.inverse_transform(a.transform(data)), b.inverse_transform(b.transform(data)))
+    assert a.score_meaning(data) == b.score_meaning(data)
+
+
+# Kept folders.
+
+
+KEPT = sorted(p for p in SAVED.iterdir() if (p / "model.json").exists())
+
+
+@pytest.mark.parametrize("name", [p.name for p in KEPT])
+def test_a_kept_folder_gives_the_answers_stored_beside_it(name: str) -> None:
+    est = sv.load(SAVED / name)
+    answers = {p.stem: np.load(p) for p in (SAVED / name).glob("*.npy")}
+    X, y = answers.pop("X"), answers.pop("y", None)
+    codes = dense(est.transform(X))
+    assert codes.any()
+    assert np.array_equal(codes != 0, answers["codes"] != 0)
+    for answer, method in ANSWERS.items():
+        assert hasattr(est, method) == (answer in answers)
+    asked = {k: dense(getattr(est, ANSWERS[k])(X)) for k in answers if k in ANSWERS}
+    if hasattr(est, "inverse_transform"):
+        asked["reconstructions"] = np.asarray(est.inverse_transform(codes))
+    assert asked.keys() == answers.keys()
+    for answer, stored in answers.items():
+        if stored.dtype.kind in "fc":
+            np.testing.assert_allclose(asked[answer], stored, rtol=1e-4, atol=1e-3 if answer != "codes" else 1e-4)
+        else:
+            assert np.array_equal(asked[answer], stored), answer
+    more = est.partial_fit(X) if y is None else est.partial_fit(X, y)
+    assert np.isfinite(dense(more.transform(X))).all()
+
+
+def test_one_model_of_every_class_is_kept() -> None:
+    assert {type(sv.load(folder)).__name__ for folder in KEPT} == set(known())
+
+
+def test_the_kept_vsc_is_the_one_that_was_made() -> None:
+    est = sv.load(SAVED / "v1-vsc")
+    assert isinstance(est, sv.VSC)
+    assert est.get_params(deep=False) | {"training": None} == sv.VSC(
+        5, hidden=(6,), alpha=0.25, gate="sigmoid", variance_floor=0.02
+    ).get_params(deep=False)
+    assert est.training.schedules == {"sharpness": sv.Linear(50.0, 100.0, end=0.5)}
+    assert (est.training.steps, est.training.seed, est.training.kl_warmup) == (400, 3, 0.5)
+    assert est.history_.column("step") == [200, 400]
+    assert est.n_steps_ == 400
+    assert est.n_features_in_ == 7
+    assert est.likelihood_ == "gaussian"
+    assert sum(p.stat().st_size for p in (SAVED / "v1-vsc").iterdir()) < 40_000  # it lives in the repository
+
+
+# Round trips.
+
+
+@pytest.mark.parametrize("cls", [sv.VAE, sv.BetaVAE, sv.VSC])
+@pytest.mark.parametrize(
+    ("settings", "data"),
+    [
+        ({}, X),
+        ({}, BINARY),
+        ({}, BINARY * np.uint8(255)),
+        ({"likelihood": "fixed-gaussian", "variance": 0.3}, X),
+        ({"scale": "unit-norm"}, X),
+        ({"scale": "none", "variance_floor": 0.5}, X),
+        ({"hidden": ()}, X),
+        ({"hidden": [5, 4]}, X),
+    ],
+    ids=["gaussian", "bernoulli", "0-255", "fixed", "unit-norm", "none", "no-hidden", "list"],
+)
+def test_a_saved_model_comes_back_as_it_was(cls: Any, settings: Any, data: np.ndarray, tmp_path: Path) -> None:
+    est = make(cls, **settings).fit(data)
+    est.save(tmp_path / "a")
+    again = sv.load(tmp_path / "a")
+    assert type(again) is cls
+    same(est, again, data)
+    assert again.history_ == est.history_
+    mine, theirs = est.get_params(), again.get_params()
+    for gone in ("training", "training__verbose"):
+        del mine[gone], theirs[gone]
+    assert mine == theirs
+    assert type(again.hidden) is type(est.hidden)
+    again.training.verbose = est.training.verbose
+    again.save(tmp_path / "b")
+    files = [{p.name: p.read_bytes() for p in (tmp_path / f).iterdir()} for f in "ab"]
+    assert files[0] == files[1]  # saving what was loaded changes no byte
+    assert np.isfinite(again.partial_fit(data).score(data))
+
+
+def test_training_none_and_names_come_back(tmp_path: Path) -> None:
+    est = make().fit(pd.DataFrame(X, columns=list("abcdefg")))
+    est.training = None
+    est.save(tmp_path)
+    again = sv.load(tmp_path)
+    assert again.training is None
+    assert list(again.feature_names_in_) == list("abcdefg")
+    assert list(again.get_feature_names_out()) == ["vsc0", "vsc1", "vsc2", "vsc3"]
+    with pytest.raises(ValueError, match="feature names should match"):
+        again.transform(pd.DataFrame(X, columns=list("gfedcba")))
+
+
+SCHEDULES = {
+    "kl_z": sv.Cyclical(0.0, 1.0, cycles=3, ramp=0.25),
+    "sharpness": sv.Cosine(10.0, 90.0, begin=5, end=0.5),
+}
+
+
+def test_every_kind_of_setting_comes_back(tmp_path: Path) -> None:
+    settings = {
+        "schedules": SCHEDULES,
+        "decay": "step",
+        "decay_at": 7,
+        "kl_warmup": 0.5,
+        "clip_norm": None,
+        "folder": str(tmp_path / "run"),
+        "device": "cpu",
+    }
+    est = make(sharpness=(20.0, 30.0), training=settings).fit(X)
+    est.save(tmp_path / "m")
+    again = sv.load(tmp_path / "m")
+    assert again.sharpness == (20.0, 30.0)
+    assert again.training.schedules == SCHEDULES
+    assert type(again.training.decay_at) is int  # a step, not a share
+    assert again.training.folder is None  # a copy runs anywhere
+    same(est, again, X)
+    refitted = again.set_params(training__verbose=0).fit(X)
+    same(est, refitted, X)  # the constructor is the whole recipe
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        None,
+        True,
+        3,
+        0.5,
+        "word",
+        (1, 2.5, (3,)),
+        [1, (2,), []],
+        {"a": (1,), "b": {"c": [None]}},
+        {"tuple": (1, 2)},
+        {"schedule": "Constant", "dict": {"tuple": [1]}},
+        sv.Constant(1.0),
+        sv.Linear(0.0, 1.0, begin=3, end=0.5),
+        sv.Cosine(1.0),
+        sv.Step(1.0, 0.1, at=7),
+        sv.Cyclical(0.0, 1.0),
+    ],
+)
+def test_plain_forms_are_exact(value: Any) -> None:
+    plain = encode(value, "value")
+    assert decode(json.loads(json.dumps(plain))) == value
+    assert type(decode(plain)) is type(value)
+
+
+def test_what_has_no_plain_form_is_named() -> None:
+    for value in (lambda step, total: 1.0, object(), {1, 2}, np.ones(3), nn.ReLU()):
+        with pytest.raises(TypeError, match=r"training\['x'\] holds a \w+, which cannot be stored"):
+            encode({"x": value}, "training")
+
+
+def test_a_model_is_replaced_as_a_whole_and_foreign_folders_are_left_alone(tmp_path: Path) -> None:
+    one, two = make().fit(X), make(training={"seed": 1}).fit(X)
+    one.save(tmp_path / "m")
+    two.save(tmp_path / "m")
+    same(sv.load(tmp_path / "m"), two, X)
+    assert len(list((tmp_path / "m").iterdir())) == 2
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "photos" / "cat.png").write_bytes(b"meow")
+    with pytest.raises(StorageError, match="not from sparsevae and not empty"):
+        one.save(tmp_path / "photos")
+
+
+def test_a_model_may_be_saved_into_its_run_folder(tmp_path: Path) -> None:
+    est = make(training={"folder": str(tmp_path)}).fit(X)
+    est.save(tmp_path)
+    same(sv.load(tmp_path), est, X)
+
+
+def test_a_model_for_another_device_loads_on_this_one(tmp_path: Path) -> None:
+    est = make().fit(X)
+    est.training.device = "cuda:7"
+    est.save(tmp_path)
+    again = sv.load(tmp_path)
+    again.training.device = est.training.device = "cpu"
+    same(est, again, X)
+
+
+def test_training_settings_that_cannot_work_are_refused_before_anything_is_written(tmp_path: Path) -> None:
+    """By `save`, so that what is saved can be loaded; `load` refuses them too."""
+    est = make().fit(X)
+    est.save(tmp_path / "m")
+    est.set_params(training__steps=-3)
+    with pytest.raises(ValueError, match=r"training\.steps must be an integer above 0, got -3"):
+        est.save(tmp_path / "n")
+    assert not (tmp_path / "n").exists()
+    tensors, meta = storage.load_folder(tmp_path / "m")
+    meta["training"]["dict"]["steps"] = -3
+    storage.save_folder(tmp_path / "m", tensors, meta)
+    with pytest.raises(StorageError, match=r"training\.steps must be an integer above 0, got -3"):
+        sv.load(tmp_path / "m")
+
+
+# The user's own parts.
+
+
+def body(n_in: int, n_out: int = 6) -> nn.Module:
+    return nn.Sequential(nn.Linear(n_in, n_out), nn.BatchNorm1d(n_out), nn.ReLU())
+
+
+def test_networks_that_a_model_has_no_place_for_are_refused(tmp_path: Path) -> None:
+    make().fit(X).save(tmp_path)
+    with pytest.raises(StorageError, match="was not fitted with your own encoder: load it without"):
+        sv.load(tmp_path, encoder=nn.Identity())
+
+
+def test_own_networks_are_asked_for_and_filled(tmp_path: Path) -> None:
+    with torch.random.fork_rng():
+        est = make(encoder=body(7), decoder=body(4)).fit(X)
+        est.save(tmp_path)
+        with pytest.raises(StorageError, match=r"your own encoder and decoder: pass them to load\(\)"):
+            sv.load(tmp_path)
+        with pytest.raises(StorageError, match=r"your own decoder: pass them"):
+            sv.load(tmp_path, encoder=body(7))
+        again = sv.load(tmp_path, encoder=body(7), decoder=body(4))  # other weights: those of the file count
+        same(est, again, X)
+        with pytest.raises(StorageError, match="stored weights do not fit"):
+            sv.load(tmp_path, encoder=body(7, 5), decoder=body(4))
+
+
+@parameters
+class Mine(sv.VSC):
+    """A model of the user's own."""
+
+    colour: Annotated[str, "Of no consequence."] = "red"
+
+
+def test_an_own_class_is_asked_for(tmp_path: Path) -> None:
+    est = make(Mine, colour="blue").fit(X)
+    est.save(tmp_path)
+    with pytest.raises(StorageError, match=r"holds a Mine; known classes: .*VAE, BetaVAE, VSC.*Pass cls="):
+        sv.load(tmp_path)
+    again = sv.load(tmp_path, cls=Mine)
+    assert again.colour == "blue"
+    same(est, again, X)
+
+
+# Damage, and files from elsewhere.
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    target = tmp_path / "copy"
+    shutil.copytree(SAVED / "v1-vsc", target)
+    return target
+
+
+@pytest.mark.parametrize("part", ["model.json", "safetensors"])
+@pytest.mark.parametrize("damage", ["cut", "flip", "empty", "gone"])
+def test_damage_is_named(part: str, damage: str, copy: Path) -> None:
+    (path,) = [p for p in copy.iterdir() if p.name.endswith(part)]
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    if damage == "gone":
+        path.unlink()
+    else:
+        path.write_bytes({"cut": path.read_bytes()[:-7], "flip": content, "empty": b""}[damage])
+    with pytest.raises(StorageError, match=path.name):
+        sv.load(copy)
+
+
+def test_an_edited_setting_is_found(copy: Path) -> None:
+    text = (copy / "model.json").read_text()
+    assert '"alpha": 0.25' in text
+    (copy / "model.json").write_text(text.replace('"alpha": 0.25', '"alpha": 0.75'))
+    with pytest.raises(StorageError, match="incomplete or was changed"):
+        sv.load(copy)
+
+
+def test_a_newer_format_asks_for_an_upgrade(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(record, "FORMAT_VERSION", FORMAT_VERSION + 1)
+        make().fit(X).save(tmp_path)
+    with pytest.raises(StorageError, match=r"newer sparsevae.*upgrade"):
+        sv.load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"constructor": {"n_components": 5, "future": 1}},
+        {"training": {"dict": {"steps": 3, "momentum": 0.9}}},
+        {"training": {"dict": {"schedules": {"schedule": "Sawtooth", "fields": {}}}}},
+        {"class": None},
+    ],
+)
+def test_settings_of_a_later_version_ask_for_an_upgrade(change: dict[str, Any], copy: Path, tmp_path: Path) -> None:
+    tensors, meta = storage.load_folder(copy)
+    meta |= change
+    if change.get("class", "") is None:
+        del meta["class"]
+    storage.save_folder(tmp_path / "later", tensors, meta)
+    with pytest.raises(StorageError, match="does not know"):
+        sv.load(tmp_path / "later")
+
+
+@pytest.mark.parametrize("name", ["os.system", "Training", "SparseCoder", "../VSC", ""])
+def test_a_class_name_is_only_looked_up_in_the_registry(name: str, copy: Path, tmp_path: Path) -> None:
+    tensors, meta = storage.load_folder(copy)
+    storage.save_folder(tmp_path / "forged", tensors, meta | {"class": name})
+    with pytest.raises(StorageError, match=r"known classes: .*VAE, BetaVAE, VSC"):
+        sv.load(tmp_path / "forged")
+
+
+def test_weights_of_another_shape_are_refused(copy: Path, tmp_path: Path) -> None:
+    tensors, meta = storage.load_folder(copy)
+    for change in ({k: v for k, v in tensors.items() if "encoder" not in k}, tensors | {"model.more": torch.ones(2)}):
+        storage.save_folder(tmp_path / "forged", change, meta)
+        with pytest.raises(StorageError, match="do not fit"):
+            sv.load(tmp_path / "forged")
+
+
+@pytest.mark.parametrize(("name", "value"), [("scale", 0.0), ("scale", -1.0), ("scale", math.nan), ("shift", math.inf)])
+def test_a_scaling_that_no_data_have_is_refused(name: str, value: float, copy: Path, tmp_path: Path) -> None:
+    tensors, meta = storage.load_folder(copy)
+    change = {f"scaling.{name}": torch.full_like(tensors[f"scaling.{name}"], value)}
+    storage.save_folder(tmp_path / "forged", tensors | change, meta)
+    with pytest.raises(StorageError, match="a scaling's numbers must be finite, its scales above 0"):
+        sv.load(tmp_path / "forged")
+
+
+def forged(change: dict[str, Any], copy: Path) -> Path:
+    """A kept folder where some settings were changed, with new checksums."""
+    tensors, meta = storage.load_folder(copy)
+    own = {"constructor": meta["constructor"] | change.pop("argument")} if "argument" in change else {}
+    storage.save_folder(copy.with_name("forged"), tensors, meta | change | own)
+    return copy.with_name("forged")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"n_features_in": -1}, "n_features_in to be an integer above 0, or null for texts, got -1"),
+        ({"n_features_in": "x"}, "n_features_in to be .* got 'x'"),
+        ({"n_features_in": 10**12}, "its 301 stored numbers, got some that make a tensor of shape .1000000000000."),
+        (
+            {"n_features_in": 8},
+            r"do not fit this model: 'decoder.2.bias' is \[16\] in the model and \[14\] in the file",
+        ),
+        ({"argument": {"n_components": 10**9}}, "its 301 stored numbers, got some that make a tensor of shape"),
+        (
+            {"argument": {"n_components": 10**18}},
+            "its 301 stored numbers, got some that make a tensor",
+        ),
+        (
+            {"argument": {"n_components": -3}},
+            "settings that make a model, got n_components must be an integer above 0, got -3",
+        ),
+        ({"argument": {"hidden": {"tuple": [10**9]}}}, "stored numbers, got some that make a tensor of shape"),
+        ({"constructor": []}, r"constructor to be settings by name, got \[\]"),
+        ({"training": {"dict": []}}, "expected settings that make a model"),
+        ({"settled": 3}, "settled to be settings by name, got 3"),
+        ({"n_steps": "x"}, "n_steps to be an integer, 0 or above, got 'x'"),
+        ({"n_steps": -1}, "n_steps to be an integer, 0 or above, got -1"),
+        ({"n_rows": 0.5}, "n_rows to be an integer, 0 or above"),
+        ({"feature_names_in": ["a", "b"]}, r"names of 7 columns, got 2: \['a', 'b'\]"),
+        ({"feature_names_in": list(range(7))}, "feature_names_in to be a list of names, or null"),
+        ({"history": [["step", 1, 2], ["loss", 3.0]]}, "history to be columns of one length"),
+        ({"history": [["step"], []]}, "history to be columns of one length"),
+        ({"history": [["step", 1], ["epoch", "x"]]}, "history to be columns of one length, .* of numbers"),
+        (
+            {"argument": {"hidden": {"tuple": [1] * 900}}, "settled": {"hidden": [1] * 900}},
+            r"stored tensors, got some that make over \d",
+        ),
+        ({"own_networks": "encoder"}, "own_networks to be encoder, decoder or none"),
+        ({"class": ["VSC"]}, "class to be the name of a class"),
+    ],
+    ids=lambda value: str(value)[:60],
+)
+def test_a_forged_setting_is_refused_in_one_line(change: dict[str, Any], message: str, copy: Path) -> None:
+    """And before it costs memory: nothing here may ask for more than the few numbers that are stored."""
+    path = forged(dict(change), copy)
+    with pytest.raises(StorageError, match=message) as refused:
+        sv.load(path)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("cap_", 0),
+        ("n_labels_", 10**10),
+        ("single_", 1),
+        ("threshold_", "x"),
+        ("label_names_", ["a", 1, "c"]),
+        ("classes_", {"dtype": "<i8", "values": [0, 1]}),
+        ("classes_", {"dtype": "<U99999999", "values": ["a", "b", "c"]}),
+    ],
+    ids=str,
+)
+def test_labels_that_no_model_learns_are_refused(name: str, value: Any, tmp_path: Path) -> None:
+    tensors, meta = storage.load_folder(SAVED / "v1-sdlgm-classifier")
+    storage.save_folder(tmp_path / "forged", tensors, meta | {"labels": meta["labels"] | {name: value}})
+    with pytest.raises(StorageError, match="is incomplete or was changed: expected settings that make a model"):
+        sv.load(tmp_path / "forged")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"size": {"dict": {}}}, "got text.size must be an integer above 1, or None"),
+        ({"max_length": -3}, "got text.max_length must be an integer above 0, got -3"),
+        ({"vocabulary": None}, "NoneType"),
+    ],
+    ids=["size", "max_length", "vocabulary"],
+)
+def test_forged_settings_of_texts_are_refused(change: dict[str, Any], message: str, tmp_path: Path) -> None:
+    tensors, meta = storage.load_folder(SAVED / "v1-hsvae-texts")
+    storage.save_folder(tmp_path / "forged", tensors, meta | {"texts": meta["texts"] | change})
+    with pytest.raises(StorageError, match=f"{re.escape(str(tmp_path / 'forged'))} .*{message}"):
+        sv.load(tmp_path / "forged")
+
+
+def test_other_things_are_not_models(tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match="found nothing"):
+        sv.load(tmp_path / "nowhere")
+    (tmp_path / "file").write_text("hello")
+    with pytest.raises(StorageError, match="found a file"):
+        sv.load(tmp_path / "file")
+    with pytest.raises(StorageError, match=r"model\.json"):
+        sv.load(tmp_path)
+
+
+def test_loading_unpickles_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(*args: Any, **kwargs: Any) -> None:
+        raise AssertionError("a pickle was opened, or code was run")
+
+    sv.load(SAVED / "v1-vsc")
+    monkeypatch.setattr(torch, "load", never)
+    for name in ("load", "loads", "Unpickler"):
+        monkeypatch.setattr(pickle, name, never)
+    for name in ("eval", "exec", "compile"):
+        monkeypatch.setattr(builtins, name, never)
+    sv.load(SAVED / "v1-vsc")
+
+
+def test_loading_draws_no_random_number(copy: Path) -> None:
+    before = torch.get_rng_state()
+    sv.load(copy)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_one_loaded_model_is_independent_of_another(copy: Path) -> None:
+    one, two = sv.load(copy), sv.load(copy)
+    data = np.load(copy / "X.npy")
+    before = two.score_samples(data)
+    one.partial_fit(data)
+    assert np.array_equal(two.score_samples(data), before)
+    shutil.rmtree(copy)  # and of its files
+    assert np.array_equal(two.score_samples(data), before)
