@@ -124,7 +124,6 @@ def test_without_mnist_the_error_offers_the_embedded_digits(tmp_path, monkeypatc
         load("digit-canvas")
 
 
-@pytest.mark.skipif(not REAL.is_dir(), reason="needs $SPARSEVAE_DATA/mnist")
 @pytest.mark.parametrize("labels", [range(9), range(1, 10), range(11), []])
 def test_images_that_are_not_of_all_digits_are_refused(labels, monkeypatch):
     """Other digits would stand for those that are not there."""
@@ -135,6 +134,7 @@ def test_images_that_are_not_of_all_digits_are_refused(labels, monkeypatch):
         load("digit-canvas", n=3, n_test=1)
 
 
+@pytest.mark.skipif(not REAL.is_dir(), reason="needs $SPARSEVAE_DATA/mnist")
 def test_canvases_of_mnist_have_the_paper_s_sizes():
     data, about = load("digit-canvas"), info("digit-canvas")
     assert (about.rows, about.rows_test, about.features) == (len(data.X), len(data.X_test), data.X.shape[1])
