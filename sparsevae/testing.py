@@ -260,7 +260,7 @@ def check_model(model: LatentModel, x: Tensor, *, members: tuple[int, ...] = (),
             assert site.q.batch_shape == (*members, n), f"q of {name!r} has batch_shape {tuple(site.q.batch_shape)}"
             assert site.p.event_shape == site.q.event_shape, f"q and p of {name!r} differ in event_shape"
             assert bool(torch.isfinite(site.value).all()), f"the draw of {name!r} is not finite"
-        for name, (d, value) in trace.observed.items():
+        for name, (d, value, _) in trace.observed.items():
             assert d.batch_shape == (*members, n), f"p of {name!r} has batch_shape {tuple(d.batch_shape)}"
             assert d.event_shape == value.shape[-1:], f"p of {name!r} has event_shape {tuple(d.event_shape)}"
         for name, term in {**nll(trace), **kl(trace)}.items():

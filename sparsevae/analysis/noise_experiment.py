@@ -22,11 +22,12 @@ from sparsevae.checks import check_number
 from sparsevae.distributions.gaussian import normal
 from sparsevae.estimator.coder import SparseCoder
 from sparsevae.exceptions import SparsityWarning
+from sparsevae.inputs.batch import Batch
 from sparsevae.latent.codes import ACTIVE_VARIANCE
-from sparsevae.latent.model import LatentModel, Site, Trace
+from sparsevae.latent.model import LatentModel, Observed, Site, Trace
 from sparsevae.latent.posteriors import GaussianPosterior
 from sparsevae.sampling.draw import Draw
-from sparsevae.sampling.noise import PerRow, blocks, mix, row_keys
+from sparsevae.sampling.noise import PerRow, mix, row_keys
 from sparsevae.threads import inference
 from sparsevae.training.history import History
 
@@ -52,10 +53,11 @@ class _Degraded(LatentModel):
         z = draw(q)
         return z, z + self.noise * draw.noise.normal(z)
 
-    def trace(self, x: Tensor, raw: Tensor, draw: Draw, copies: int = 1) -> Trace:
-        x, q = blocks(x, copies), self.posterior_from(raw, copies)
+    def trace(self, batch: Batch, raw: Tensor, draw: Draw, copies: int = 1) -> Trace:
+        x, q = batch.copies(copies).x, self.posterior_from(raw, copies)
         z, degraded = self.degrade(q, draw)
-        return Trace({"z": Site(q, self.prior(x, self.encode), z)}, {"x": (self.decode(degraded), x)}, draw.hard)
+        site = Site(q, self.prior(x, self.encode), z)
+        return Trace({"z": site}, {"x": Observed(self.decode(degraded), x)}, draw.hard)
 
 
 def noise_experiment(

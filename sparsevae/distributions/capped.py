@@ -16,9 +16,10 @@ from sparsevae.distributions.gaussian import times
 from sparsevae.distributions.kl import pair
 from sparsevae.distributions.polynomials import outside, products
 from sparsevae.distributions.spike_slab import bernoulli_kl, logit
+from sparsevae.inputs.batch import blocks
 from sparsevae.sampling.choices import Choice, switch
 from sparsevae.sampling.draw import draw_from
-from sparsevae.sampling.noise import Noise, blocks
+from sparsevae.sampling.noise import Noise
 
 _SCALAR = torch.Size()
 

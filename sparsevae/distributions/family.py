@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.distributions import Distribution
 
-from sparsevae.sampling.noise import blocks
+from sparsevae.inputs.batch import blocks
 
 
 class Family(nn.Module):

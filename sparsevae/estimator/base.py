@@ -182,10 +182,6 @@ class Learner(Recipe):
         large = {k: v for k, v in found.items() if np.max(v or 0, initial=0) >= _LARGE}
         return (large or found) | self.input_.about()
 
-    def _lay_out(self, X: Any, targets: Any) -> tuple[Rows, nn.Module]:
-        """The rows that training takes, and what turns a batch of them into a network's input."""
-        return self.input_.lay_out(X, self._device()), self.input_.prepare
-
     @delay_warnings()
     @ordinary()
     def _train(
@@ -197,7 +193,8 @@ class Learner(Recipe):
         targets: Any = None,
         watch: Watch | None = None,
     ) -> None:
-        rows, prepare = self._lay_out(X, targets)
+        rows = self.input_.lay_out(X, self._device())
+        y = None if targets is None else place(targets, rows.device, resident=True)
         self._check_step(settings, rows)
         self.n_rows_ = max(self.n_rows_, rows.shape[0] - settings.held_out(rows.shape[0]))
         model = self.model_.train()
@@ -209,7 +206,8 @@ class Learner(Recipe):
                 rows,
                 settings,
                 schedules=plan,
-                prepare=prepare,
+                targets=y,
+                prepare=self.input_.prepare,
                 label=type(self).__name__,
                 signature=self._signature(),
                 moments=moments,

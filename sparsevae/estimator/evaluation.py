@@ -15,6 +15,7 @@ from torch import Tensor
 
 from sparsevae.estimator.scores import bounds_of, importance_of, meaning_of, relaxed_of
 from sparsevae.inputs.base import Array
+from sparsevae.inputs.batch import Batch
 from sparsevae.inputs.texts import Texts
 from sparsevae.latent.codes import active, code_sites, gated, means_of, on
 from sparsevae.latent.model import Site, Trace
@@ -34,8 +35,9 @@ def evaluate(est: SparseCoder, X: Any, caps: Sequence[int], n_samples: int) -> d
     mode = drawn = expected = 0.0
     means, costs, nats, seen = [], [], dict[str, float](), list[dict[str, Tensor]]()
     for x, n in est._grouped(X)[0]:
-        raw = model.read(x)
-        q, trace = model.posterior_from(raw), model.trace(x, raw, Draw(PerRow(row_keys(x), seed), hard=True))
+        batch = Batch(x)
+        raw = model.read(batch)
+        q, trace = model.posterior_from(raw), model.trace(batch, raw, Draw(PerRow(row_keys(x), seed), hard=True))
         sites = code_sites(trace)
         mode += float((q.mode != 0)[:n].sum())
         drawn += sum(float(on(site)[:n].sum()) for site in sites)

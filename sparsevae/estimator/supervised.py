@@ -1,10 +1,7 @@
 """Models with labels: y is one more observed site, and nothing else is new.
 
-The one training loop takes rows. Here a row is [x | y]: x is scaled, y stands beside it as it is, and the encoder sees
-x alone. Rows without y are rows too: the story then tells of x only, which is what scores and codes need.
-
-Sentences come in several widths, and y stands behind their padding: a story that always has y counts its columns from
-the right.
+The encoder sees x alone. A batch without y is a batch too: its trace observes x only, which is what scores and codes
+need.
 """
 
 from __future__ import annotations
@@ -12,24 +9,23 @@ from __future__ import annotations
 import reprlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Self, cast
+from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
 import torch
 from sklearn.base import ClassifierMixin
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_consistent_length, check_is_fitted
-from torch import Tensor, nn
+from torch import Tensor
 from torch.distributions import Distribution
 
 from sparsevae.estimator.coder import SparseCoder
 from sparsevae.inputs.base import Array
 from sparsevae.inputs.labels import Labels, read_labels
-from sparsevae.inputs.paired import Paired, ScaleFirst
-from sparsevae.inputs.rows import Rows, place
+from sparsevae.inputs.rows import place
 from sparsevae.inputs.stats import fingerprint
 from sparsevae.latent.objective import Objective, kl, nll
-from sparsevae.latent.supervised import Discriminative, parts_of
+from sparsevae.latent.supervised import parts_of
 from sparsevae.metrics.multilabel import cardinality, macro_f1, micro_f1
 from sparsevae.parameters import parameters
 from sparsevae.training.loop import Watch
@@ -124,13 +120,7 @@ class LabelledCoder(SparseCoder):
     def _begin(self, X: Any, Y: Any) -> None:
         self._start(X)
         cpu = torch.device("cpu")
-        self.fingerprint_ = fingerprint(Paired(place(X, cpu, resident=False), place(Y, cpu, resident=False)))
-
-    def _lay_out(self, X: Any, targets: Any) -> tuple[Rows, nn.Module]:
-        x, prepare = super()._lay_out(X, None)
-        narrow = cast(Discriminative, self.model_).at < 0
-        rows = Paired(x, place(targets, x.device, resident=True), narrow=narrow)
-        return rows, ScaleFirst(prepare, self.input_.width)
+        self.fingerprint_ = fingerprint(place(X, cpu, resident=False), place(Y, cpu, resident=False))
 
     def objective(self) -> Objective:
         return Objective(nll, kl, weights=self.weights())

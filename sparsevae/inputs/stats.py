@@ -51,9 +51,10 @@ def stats(rows: Rows) -> Stats:
     return Stats(float(low.min()), float(high.max()), few, mean.cpu(), (square / n).sqrt().cpu(), reach.cpu())
 
 
-def fingerprint(rows: Rows) -> str:
-    """A short hash of shape and every value in float32, whatever form they came in: it tells data sets apart."""
-    digest = hashlib.sha256(f"{rows.shape}".encode())
-    for block in row_blocks(rows):
-        digest.update(block.cpu().numpy().data)
+def fingerprint(*tables: Rows) -> str:
+    """A short hash of shapes and every value in float32, whatever form they came in: it tells data sets apart."""
+    digest = hashlib.sha256("".join(str(rows.shape) for rows in tables).encode())
+    for rows in tables:
+        for block in row_blocks(rows):
+            digest.update(block.cpu().numpy().data)
     return digest.hexdigest()[:16]

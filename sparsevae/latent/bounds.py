@@ -19,6 +19,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from sparsevae.inputs.batch import Batch
 from sparsevae.latent.model import LatentModel, Trace
 from sparsevae.latent.pareto import Largest, pareto_k, tail_size
 from sparsevae.sampling.draw import Draw
@@ -47,7 +48,7 @@ def _weighed(trace: Trace) -> tuple[Tensor, Tensor]:
     """`log_weights`, and their part log p(x|z), from one pass of the decoder."""
     if not trace.hard:
         raise ValueError("a bound needs hard draws: this trace was drawn with hard=False and bounds nothing.")
-    observed = [d.log_prob(v) for d, v in trace.observed.values()]
+    observed = [seen.log_prob() for seen in trace.observed.values()]
     latent = [s.p.log_prob(s.value) - s.q.log_prob(s.value) for s in trace.latents.values()]
     each = torch.stack(torch.broadcast_tensors(*observed, *latent))
     return each.sum(0), each[: len(observed)].sum(0)
@@ -55,7 +56,7 @@ def _weighed(trace: Trace) -> tuple[Tensor, Tensor]:
 
 def bounds(
     model: LatentModel,
-    x: Tensor,
+    rows: Batch | Tensor,
     n_samples: int,
     *,
     seed: int = 0,
@@ -63,24 +64,26 @@ def bounds(
     at_once: int = 8192,
     watch: Callable[[Trace], None] | None = None,
 ) -> Bounds:
-    """ELBO and importance bound of every row of x (B, D) from the same `n_samples` hard draws.
+    """ELBO and importance bound of every row (of x (B, D), or of a batch) from the same `n_samples` hard draws.
 
     Noise is a function of (seed, row, sample, unit) unless given, so a row's score does not depend on its
     neighbours. The encoder reads x once; draws are taken a few at a time, `at_once` rows, so that memory does not
     grow with `n_samples`. `watch` is shown the traces, of some draws of all rows each, (*members, draws * B).
     """
-    keys = row_keys(x)
-    chunk = max(1, min(n_samples, at_once // max(1, len(x))))
+    batch = Batch.of(rows)
+    keys = row_keys(batch.columns())
+    n, device = keys.shape[-1], keys.device
+    chunk = max(1, min(n_samples, at_once // max(1, n)))
     logs, firsts, seconds, log_likelihoods = [], [], [], []
     tail = tail_size(n_samples)
     largest = Largest(tail + 1 if tail else 0)
     with torch.no_grad():
-        raw = model.read(x)
-        for sample in torch.arange(1, n_samples + 1, device=x.device).split(chunk):
+        raw = model.read(batch)
+        for sample in torch.arange(1, n_samples + 1, device=device).split(chunk):
             repeated = (keys + sample[:, None] * SPREAD).flatten()
             draw = Draw(noise or PerRow(repeated, seed), hard=True)
-            trace = model.trace(x, raw, draw, copies=len(sample))
-            lw, log_p = (v.double().unflatten(-1, (len(sample), len(x))) for v in _weighed(trace))
+            trace = model.trace(batch, raw, draw, copies=len(sample))
+            lw, log_p = (v.double().unflatten(-1, (len(sample), n)) for v in _weighed(trace))
             if watch is not None:
                 watch(trace)
             largest.add(lw)

@@ -9,14 +9,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple
 
+import torch
 from torch import Tensor, nn
-from torch.distributions import Distribution
+from torch.distributions import Distribution, Independent
 
 from sparsevae.distributions.family import Family, at_least_float32
+from sparsevae.inputs.batch import Batch
 from sparsevae.latent.priors import Prior
 from sparsevae.likelihoods.base import Likelihood
 from sparsevae.sampling.draw import Draw
-from sparsevae.sampling.noise import blocks
 
 
 class Site(NamedTuple):
@@ -28,6 +29,24 @@ class Site(NamedTuple):
     reference: Tensor | None = None
 
 
+class Observed(NamedTuple):
+    """One observed variable: its distribution, its value, and which entries of it were observed; None: all of them."""
+
+    dist: Distribution
+    value: Tensor
+    mask: Tensor | None = None
+
+    def log_prob(self) -> Tensor:
+        """log p of the observed entries, (*members, B)."""
+        if self.mask is None:
+            found: Tensor = self.dist.log_prob(self.value)
+            return found
+        if not isinstance(self.dist, Independent):
+            raise TypeError(f"a mask needs entries that are independent given z; those of a {self.dist} are not.")
+        each = self.dist.base_dist.log_prob(torch.where(self.mask, self.value, 0.0))
+        return torch.where(self.mask, each, 0.0).sum(-1)
+
+
 class Trace(NamedTuple):
     """The latent and observed variables of one forward pass. `hard` says that every draw follows its posterior exactly.
 
@@ -36,7 +55,7 @@ class Trace(NamedTuple):
     """
 
     latents: dict[str, Site]
-    observed: dict[str, tuple[Distribution, Tensor]]
+    observed: dict[str, Observed]
     hard: bool
     parents: Mapping[str, tuple[str, ...]] | None = None
 
@@ -73,21 +92,21 @@ class LatentModel(nn.Module):
         if cls.forward is not LatentModel.forward:
             raise TypeError(
                 f"{cls.__name__} overrides `forward`, which bounds do not call: put it into "
-                "trace(x, raw, draw, copies=1), where raw is what `read` made of x."
+                "trace(batch, raw, draw, copies=1), where raw is what `read` made of the batch."
             )
         if cls.encode is not LatentModel.encode and cls.trace is LatentModel.trace:
             raise TypeError(
                 f"{cls.__name__} overrides `encode`, which `trace` does not call: make q(z|x) in "
-                "posterior_from(raw, copies=1), where raw is what `read` made of x."
+                "posterior_from(raw, copies=1), where raw is what `read` made of the batch."
             )
 
-    def read(self, x: Tensor) -> Tensor:
-        """What the encoder says of x, (*members, B, width): the raw numbers of a posterior."""
-        return at_least_float32(self.encoder(x))
+    def read(self, batch: Batch) -> Tensor:
+        """The encoder's output for x, (*members, B, width): the raw numbers of a posterior; y is not seen."""
+        return at_least_float32(self.encoder(batch.x))
 
     def encode(self, x: Tensor) -> Distribution:
         """q(z|x)."""
-        return self.posterior_from(self.read(x))
+        return self.posterior_from(self.read(Batch(x)))
 
     def posterior_from(self, raw: Tensor, copies: int = 1) -> Distribution:
         """q(z|x) from what was read, of `copies` copies of every row."""
@@ -97,11 +116,13 @@ class LatentModel(nn.Module):
         """p(x|z)."""
         return self.likelihood.given(self.decoder, z)
 
-    def forward(self, x: Tensor, draw: Draw) -> Trace:
-        return self.trace(x, self.read(x), draw)
+    def forward(self, rows: Batch | Tensor, draw: Draw) -> Trace:
+        """The trace of a batch; of a tensor x, of a batch without targets."""
+        batch = Batch.of(rows)
+        return self.trace(batch, self.read(batch), draw)
 
-    def trace(self, x: Tensor, raw: Tensor, draw: Draw, copies: int = 1) -> Trace:
-        """The story of `copies` copies of every row, in blocks (copies, B), from what `read` made of x."""
-        x, q = blocks(x, copies), self.posterior_from(raw, copies)
+    def trace(self, batch: Batch, raw: Tensor, draw: Draw, copies: int = 1) -> Trace:
+        """The trace of `copies` copies of every row, in blocks (copies, B), from what `read` made of the batch."""
+        x, q = batch.copies(copies).x, self.posterior_from(raw, copies)
         z = draw(q)
-        return Trace({"z": Site(q, self.prior(x, self.encode), z)}, {"x": (self.decode(z), x)}, draw.hard)
+        return Trace({"z": Site(q, self.prior(x, self.encode), z)}, {"x": Observed(self.decode(z), x)}, draw.hard)

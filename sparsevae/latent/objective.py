@@ -22,7 +22,7 @@ Term = Callable[[Trace], dict[str, Tensor]]
 
 def nll(trace: Trace) -> dict[str, Tensor]:
     """-log p(x|z) of every observed site, as `nll_<site>`."""
-    return {f"nll_{k}": -d.log_prob(v) for k, (d, v) in trace.observed.items()}
+    return {f"nll_{k}": -seen.log_prob() for k, seen in trace.observed.items()}
 
 
 def kl(trace: Trace) -> dict[str, Tensor]:

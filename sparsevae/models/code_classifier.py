@@ -17,7 +17,6 @@ from sparsevae.estimator.supervised import Classifies, LabelledCoder
 from sparsevae.estimator.thresholds import cut
 from sparsevae.inputs.base import Array
 from sparsevae.inputs.kind import as_list
-from sparsevae.inputs.texts import Texts
 from sparsevae.latent.model import LatentModel
 from sparsevae.latent.objective import Objective, nll
 from sparsevae.latent.posteriors import PointPosterior
@@ -128,8 +127,7 @@ class CodeClassifier(Classifies, LabelledCoder):
         initialise(label_likelihood, weights)
         # A likelihood of texts would come with weights for every word, which nothing here trains.
         parts = encoder, posterior, nn.Identity(), Likelihood(), self.prior()
-        at = -self.n_labels_ if isinstance(self.input_, Texts) else n_features
-        return Discriminative(*parts, n_features, label_likelihood, exact=True, at=at)
+        return Discriminative(*parts, label_likelihood, exact=True)
 
     # -- labels -------------------------------------------------------------------------------------------------
 

@@ -10,14 +10,14 @@ from torch import Tensor
 
 from sparsevae.checks import check_number
 from sparsevae.inputs.base import Array
-from sparsevae.latent.model import LatentModel, Site, Trace
+from sparsevae.inputs.batch import Batch, blocks
+from sparsevae.latent.model import LatentModel, Observed, Site, Trace
 from sparsevae.latent.posteriors import HierarchicalPosterior
 from sparsevae.latent.priors import BetaGates
 from sparsevae.models.vsc import GatedCoder
 from sparsevae.parameters import check_weight, parameters
 from sparsevae.sampling.draw import Draw
 from sparsevae.sampling.gradients import GATES
-from sparsevae.sampling.noise import blocks
 
 
 class Hierarchical(LatentModel):
@@ -29,14 +29,14 @@ class Hierarchical(LatentModel):
     posterior: HierarchicalPosterior
     prior: BetaGates
 
-    def trace(self, x: Tensor, raw: Tensor, draw: Draw, copies: int = 1) -> Trace:
-        x, raw = blocks(x, copies), blocks(raw, copies)
+    def trace(self, batch: Batch, raw: Tensor, draw: Draw, copies: int = 1) -> Trace:
+        x, raw = batch.copies(copies).x, blocks(raw, copies)
         q_gamma, p_gamma = self.posterior.gates(raw), self.prior.gates()
         gamma = draw(q_gamma) if draw.hard else self.share(draw(q_gamma))
         q, p = self.posterior.given(raw, gamma), self.prior.given(gamma)
         z = draw(q)
         latents = {"gamma": Site(q_gamma, p_gamma, gamma), "z": Site(q, p, z)}
-        return Trace(latents, {"x": (self.decode(z), x)}, draw.hard)
+        return Trace(latents, {"x": Observed(self.decode(z), x)}, draw.hard)
 
     def share(self, gamma: Tensor) -> Tensor:
         """Of rows in blocks (shared, R / shared), in training the same items in each, all take the first block's."""

@@ -8,6 +8,7 @@ from typing import Annotated, Any, ClassVar
 from torch import Tensor
 
 from sparsevae.checks import check_number
+from sparsevae.inputs.batch import Batch
 from sparsevae.latent.model import LatentModel, Trace
 from sparsevae.latent.objective import Objective, free_bits, kl, nll
 from sparsevae.latent.priors import Prior, SparseNormals
@@ -20,8 +21,8 @@ from sparsevae.sampling.draw import Draw
 class WithPriorSample(LatentModel):
     """The usual story, and beside it a draw of the prior as large as the batch."""
 
-    def trace(self, x: Tensor, raw: Tensor, draw: Draw, copies: int = 1) -> Trace:
-        trace = super().trace(x, raw, draw, copies)
+    def trace(self, batch: Batch, raw: Tensor, draw: Draw, copies: int = 1) -> Trace:
+        trace = super().trace(batch, raw, draw, copies)
         site = trace.latents["z"]
         reference = draw(self.prior.marginal(self.encode).expand(site.value.shape[:-1]))
         return trace._replace(latents={"z": site._replace(reference=reference)})

@@ -178,7 +178,6 @@ class SDLGMClassifier(Classifies, LabelUnitCoder):
             decoder,
             likelihood,
             priors[0] if alone else ConcatenatedPrior(priors),
-            n_features,
             LABEL_LIKELIHOODS[self.label_likelihood],
             exact=self.label_likelihood != "relaxed",
         )

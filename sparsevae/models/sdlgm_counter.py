@@ -191,7 +191,7 @@ class SDLGMCounter(RegressorMixin, LabelUnitCoder):
         else:
             encoder = recipe._network("encoder", self.encoder, sizes, weights)
         parts = encoder, posterior, nn.Identity(), self._likelihood(weights), recipe.prior()
-        return Discriminative(*parts, n_features, _itself, exact=True)
+        return Discriminative(*parts, _itself, exact=True)
 
     def _strips(self, recipe: SDLGM, sizes: Sizes, weights: torch.Generator) -> Strips:
         height, width, channels = image_of(sizes)

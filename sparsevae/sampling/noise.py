@@ -21,11 +21,6 @@ class Noise(Protocol):
     def uniform(self, like: Tensor) -> Tensor: ...
 
 
-def blocks(rows: Tensor, n: int) -> Tensor:
-    """Rows for n draws of each, block after block: (..., B, D) -> (..., n B, D)."""
-    return rows if n == 1 else rows.repeat(*(1,) * (rows.dim() - 2), n, 1)
-
-
 def mix(*words: int) -> int:
     """One well-spread 63-bit seed from several integers (the splitmix64 finaliser, folded)."""
     h = 0

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sparsevae.inputs.rows import Rows
+from sparsevae.inputs.batch import Batch, Examples
 from sparsevae.sampling.noise import mix
 from sparsevae.training.optimisers import Gradients
 
@@ -76,7 +76,7 @@ class Feed:
     differentiate: Callable[[], tuple[Tensor, Gradients]]
     run: Callable[[], object]
 
-    def __init__(self, rows: Rows, order: Order) -> None:
+    def __init__(self, rows: Examples, order: Order) -> None:
         self.rows, self.order = rows, order
         self.index = order(0).clone()
         self.batch = rows.pick(self.index)
@@ -89,10 +89,12 @@ class Feed:
         elif self.rows.device.type == "cpu":
             self.batch = self.rows.pick(index)
         else:
-            self.batch.copy_(self.rows.pick(index), non_blocking=True)
+            for buffer, picked in zip(self.batch, self.rows.pick(index), strict=True):
+                if buffer is not None and picked is not None:
+                    buffer.copy_(picked, non_blocking=True)
 
-    def read(self) -> Tensor:
-        """The batch in the buffers, (B, width), in the rows' own type."""
+    def read(self) -> Batch:
+        """The batch in the buffers, in the rows' own type."""
         return self.rows.pick(self.index) if self.rows.static else self.batch
 
 

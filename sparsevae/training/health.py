@@ -45,14 +45,14 @@ def roll_back(run: Run, good: State, term: str | None, progress: Progress, scale
         raise DivergenceError(
             f"training diverged: by step {last} -log p(x|z) had grown to {float(reached):.4g} on rows where it was "
             f"{float(run.untrained.max()):.4g} before the first step, and again after {_RETRIES} retries at ever "
-            f"smaller rates. Those rows' {_span(run.prepare(run.feeds[0].rows.take(run.reference_rows)))}. {remedies}"
+            f"smaller rates. Those rows' {_span(run.reference().x)}. {remedies}"
         )
     if retries > _RETRIES:
         while run.step < last and (found := run.broken()) in (None, "weights"):
             run.advance()  # the same steps once more, looking after each: which one breaks, and in which term?
         term, bad = found or term, max(run.step - 1, good.meta["step"])
         run.load(good)  # what the user is left with is finite
-        x = run.prepare(run.rows.take(run.order(bad)))
+        x = run.prepared(run.rows.take(run.order(bad))).x
         raise DivergenceError(
             f"training diverged: the term {term!r} was not finite at step {bad}, and again after {_RETRIES} "
             f"retries at ever smaller rates (last {2 * factor * run.rate_schedule(bad, run.total):.2g}). That "

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from sparsevae.exceptions import at_once
+from sparsevae.inputs.batch import Examples
 from sparsevae.inputs.rows import Rows
 from sparsevae.latent.model import LatentModel
 from sparsevae.latent.objective import Objective
@@ -49,6 +50,7 @@ def fit(
     rows: Rows,
     training: Training,
     *,
+    targets: Rows | None = None,
     schedules: Mapping[str, Schedule] | None = None,
     prepare: nn.Module | None = None,
     label: str = "fit",
@@ -57,7 +59,7 @@ def fit(
     history: History | None = None,
     watch: Watch | None = None,
 ) -> tuple[History, dict[str, Tensor]]:
-    """Train `model` in place on `rows`: the only training loop in the library.
+    """Train `model` in place on `rows`, with their `targets` where there are any: the only training loop here.
 
     Parameters
     ----------
@@ -111,7 +113,7 @@ def fit(
     ):
         progress = Progress(label, total, training.verbose)
         try:
-            run = Run(model, objective, rows, items, training, plan, prepare or nn.Identity(), total)
+            run = Run(model, objective, Examples(rows, targets), items, training, plan, prepare or nn.Identity(), total)
             if moments:
                 run.load_moments(moments)
             if found:

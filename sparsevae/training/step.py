@@ -20,13 +20,14 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from sparsevae.inputs.rows import BLOCK, Rows, floats, parts
+from sparsevae.inputs.batch import Batch, Examples
+from sparsevae.inputs.rows import BLOCK, floats
 from sparsevae.latent.codes import active
 from sparsevae.latent.model import LatentModel, Trace
 from sparsevae.latent.objective import Objective, nll
 from sparsevae.sampling.draw import Draw
 from sparsevae.sampling.gradients import points
-from sparsevae.sampling.noise import PerRow, Tape, mix, row_keys
+from sparsevae.sampling.noise import Noise, PerRow, Tape, mix, row_keys
 from sparsevae.schedules import Schedule
 from sparsevae.storage.checkpoint import State
 from sparsevae.training.feeds import Feed, FeedSchedule, Order, some_items
@@ -50,7 +51,7 @@ class Run:
         self,
         model: LatentModel,
         objective: Objective,
-        rows: Rows,
+        rows: Examples,
         items: Tensor,
         training: Training,
         schedules: Mapping[str, Schedule],
@@ -67,7 +68,7 @@ class Run:
         self.rate = torch.tensor(float(cast(float, training.learning_rate)), device=rows.device)
         self.optimiser = OPTIMISERS[training.optimizer](self.parameters, self.rate)
         batch = int(cast(int, training.batch_size))  # settled by now
-        found = parts(rows, items, min(batch, len(items)))
+        found = rows.parts(items, min(batch, len(items)))
         if len(found) > 1 and self._compares_rows():
             found = [(rows, items)]
         self.size = min(batch, *(len(own) for _, own in found))  # of every batch of every feed
@@ -108,8 +109,8 @@ class Run:
     def _compares_rows(self) -> bool:
         """Whether a term belongs to a batch as a whole: its batches must be like the data, not all of one width."""
         with torch.no_grad(), evaluating(self.model):
-            x = self.prepare(self.rows.take(self.items[:2])).repeat(self.rows_an_item, 1)
-            trace = self.model(x, Draw(Tape(0, self.rows.device), hard=False))
+            batch = self.prepared(self.rows.take(self.items[:2])).copies(self.rows_an_item)
+            trace = self.model(batch, Draw(Tape(0, self.rows.device), hard=False))
             return any(term.shape[-1] == 1 for term in self.objective.measure(trace).values())
 
     # -- one step ---------------------------------------------------------------------------------------------
@@ -119,19 +120,24 @@ class Run:
         feed, turn = self.plan(step)
         return self.feeds[feed].order(turn)
 
-    def _measure(self, x: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+    def prepared(self, batch: Batch) -> Batch:
+        """A batch with x in the networks' units."""
+        return batch._replace(x=self.prepare(batch.x))
+
+    def _binarised(self, batch: Batch, noise: Noise) -> Batch:
+        """With each value of x drawn as Bernoulli(value), where the settings ask for that."""
+        x = batch.x
+        return batch._replace(x=(x > noise.uniform(x)).to(x.dtype)) if self.training.binarise else batch
+
+    def _measure(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
         """Forward pass on a batch as it was read: the loss and every term, (*members,)."""
-        x = self.prepare(floats(x))
-        if self.training.binarise:
-            x = (x > self.tape.uniform(x)).to(x.dtype)
-        if self.rows_an_item > 1:
-            x = x.repeat(self.rows_an_item, 1)
-        loss, terms = self.objective(self.model(x, Draw(self.tape, hard=False)))
+        batch = self._binarised(self.prepared(batch.map(floats)), self.tape).copies(self.rows_an_item)
+        loss, terms = self.objective(self.model(batch, Draw(self.tape, hard=False)))
         return loss, terms
 
-    def _loss(self, x: Tensor) -> tuple[Tensor, Tensor]:
+    def _loss(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """The loss, (*members,), and with it every term, (1 + terms, *members), without a gradient."""
-        loss, terms = self._measure(x)
+        loss, terms = self._measure(batch)
         return loss, torch.stack([v.detach() for v in (loss, *terms.values())])
 
     def _forward(self, feed: Feed) -> tuple[Tensor, Tensor]:
@@ -150,7 +156,7 @@ class Run:
         return terms, gradients
 
     def _repeat(self, feed: Feed, graph: Graph) -> tuple[Tensor, Gradients]:
-        terms, gradients = graph(feed.read())
+        terms, gradients = graph(*feed.read().present().values())
         # The last ones are let go now, not before: memory that all cores have just read is slow to write to, and
         # taken anew at once it cost 3 to 5 % of a step of VSC 784-400-200-400-784.
         self._last = gradients
@@ -172,7 +178,7 @@ class Run:
                 loss, terms = self._measure(feed.read())
             asked[tuple(tuple(noise.shape) for noise in (*self.tape.normals, *self.tape.uniforms))] = feed
         if len(asked) > 1:
-            shapes = " and ".join(f"{noise} for rows of {f.batch.shape[-1]}" for noise, f in asked.items())
+            shapes = " and ".join(f"{noise} for rows of {f.batch.x.shape[-1]}" for noise, f in asked.items())
             raise ValueError(
                 f"noise must have one shape in all steps; this model (or training.binarise) asks for {shapes}. Noise "
                 "for every column needs rows of one width: give one width alone."
@@ -245,11 +251,17 @@ class Run:
         return repeatable(self._parts, self.objective.terms)
 
     def _trace(self, *, compiled: bool = False) -> None:
-        graphs = [Graph(self._loss, self._parts, self.parameters, self.tape, feed.read()) for feed in self.feeds]
-        ready = list(zip(self.feeds, graphs, strict=True))
-        for feed, graph in ready if compiled else ():
-            graph.compile(feed.read())
-        for feed, graph in ready:
+        graphs = []
+        for feed in self.feeds:
+            batch = feed.read().present()
+
+            def loss(*tensors: Tensor, names: tuple[str, ...] = tuple(batch)) -> tuple[Tensor, Tensor]:
+                return self._loss(Batch(**dict(zip(names, tensors, strict=True))))
+
+            graphs.append(Graph(loss, self._parts, self.parameters, self.tape, *batch.values()))
+            if compiled:
+                graphs[-1].compile(*batch.values())
+        for feed, graph in zip(self.feeds, graphs, strict=True):
             feed.differentiate = partial(self._repeat, feed, graph)
 
     def _compile(self) -> None:
@@ -339,12 +351,15 @@ class Run:
         bad = [name for name, ok in zip([*self.names, "weights"], finite, strict=True) if not ok]
         return next((name for name in bad if name != "loss"), "loss") if bad else None
 
+    def reference(self) -> Batch:
+        """A few training rows, always the same ones, as the model sees them."""
+        return self.prepared(self.feeds[0].rows.take(self.reference_rows))
+
     def reconstruction(self) -> Tensor:
         """-log p(x|z) of a few training rows, always the same ones with the same noise, (*members,)."""
         self.reference_tape.rewind()
         with torch.no_grad(), evaluating(self.model):
-            x = self.prepare(self.feeds[0].rows.take(self.reference_rows))
-            trace = self.model(x, Draw(self.reference_tape, hard=True))
+            trace = self.model(self.reference(), Draw(self.reference_tape, hard=True))
             total: Tensor = torch.stack([term.mean(-1) for term in nll(trace).values()]).sum(0)
             return total
 
@@ -409,11 +424,9 @@ class Run:
             yield part, {name: term[..., :n] for name, term in self.objective.measure(self._trace_items(block)).items()}
 
     def _trace_items(self, items: Tensor) -> Trace:
-        x = self.prepare(self.rows.take(items))
-        noise = PerRow(row_keys(x), self.training.seed)
-        if self.training.binarise:
-            x = (x > noise.uniform(x)).to(x.dtype)
-        trace: Trace = self.model(x, Draw(noise, hard=True))
+        batch = self.prepared(self.rows.take(items))
+        noise = PerRow(row_keys(batch.columns()), self.training.seed)
+        trace: Trace = self.model(self._binarised(batch, noise), Draw(noise, hard=True))
         return trace
 
     def activity(self) -> dict[str, float]:
@@ -423,8 +436,7 @@ class Run:
         small.
         """
         with torch.no_grad(), evaluating(self.model):
-            x = self.prepare(self.rows.take(self.watched))
-            q = self.model.encode(x)
+            q = self.model.encode(self.prepared(self.rows.take(self.watched)).x)
             used = active(q.mean.var(-2, correction=0), noisy=self.model.posterior.density)
             counts = used.sum(-1), (q.mode != 0).sum(-1)
             units, nonzeros = torch.stack([c.float().mean() for c in counts]).tolist()

@@ -9,8 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from sparsevae.distributions.family import Family
+from sparsevae.inputs.batch import Batch
 from sparsevae.latent.bounds import bounds
-from sparsevae.latent.model import LatentModel
+from sparsevae.latent.model import LatentModel, Observed
 from sparsevae.latent.objective import Objective, Term, free_bits, kl, nll
 from sparsevae.latent.posteriors import (
     GaussianPosterior,
@@ -292,21 +293,21 @@ def test_clipping_takes_scalars_and_missing_gradients() -> None:
 class Faulty(LatentModel):
     fault = ""
 
-    def trace(self, x: Tensor, raw: Tensor, draw: Draw, copies: int = 1) -> object:
+    def trace(self, batch: Batch, raw: Tensor, draw: Draw, copies: int = 1) -> object:
         if self.fault == "one number per item":
-            return super().trace(x, raw, draw, copies), 0
+            return super().trace(batch, raw, draw, copies), 0
         if self.fault == "must say so":
-            return super().trace(x, raw, draw, copies)._replace(hard=True)
+            return super().trace(batch, raw, draw, copies)._replace(hard=True)
         if self.fault == "global random state":
             torch.rand(1)
-        trace = super().trace(x, raw, draw, copies)
+        trace = super().trace(batch, raw, draw, copies)
         site, x = trace.latents["z"], trace.observed["x"][1]
         if self.fault == "exactly 0":  # a relaxed draw that passes for a hard one
             return trace._replace(latents={"z": site._replace(value=site.value + 1e-3)})
         if self.fault == "no gradient":
             dead = self.decode(site.value.detach())
             frozen = type(site.q)(site.q.logits.detach(), site.q.loc.detach(), site.q.scale.detach())
-            return trace._replace(latents={"z": site._replace(q=frozen)}, observed={"x": (dead, x)})
+            return trace._replace(latents={"z": site._replace(q=frozen)}, observed={"x": Observed(dead, x)})
         if self.fault == "alone and among others":
             return trace._replace(observed={"x": (self.decode(site.value - site.value.mean(-2, keepdim=True)), x)})
         return trace

@@ -16,7 +16,7 @@ from sparsevae.distributions.gaussian import normal
 from sparsevae.distributions.kl import closed_form, divergence, unit_divergence
 from sparsevae.distributions.spike_slab import logit
 from sparsevae.latent.bounds import log_weights
-from sparsevae.latent.model import Site, Trace
+from sparsevae.latent.model import Observed, Site, Trace
 from sparsevae.latent.objective import free_bits, kl
 from sparsevae.sampling.draw import Draw
 from sparsevae.sampling.noise import Fresh, PerRow
@@ -391,7 +391,7 @@ def test_bounds_use_the_counts_own_law_whatever_the_divergence_charges() -> None
     q, p = dist(14, 6, 4).expand((n,)), dist(15, 6, 4, kl="paper")
     z = hard()(q)
     x = torch.zeros(n, 1, dtype=torch.float64)
-    trace = Trace({"z": Site(q, p, z)}, {"x": (normal(x, x + 1), x)}, hard=True)
+    trace = Trace({"z": Site(q, p, z)}, {"x": Observed(normal(x, x + 1), x)}, hard=True)
     lw = log_weights(trace) + 0.5 * math.log(2 * math.pi)
     tight, paper = (float(divergence(dist(14, 6, 4), d)) for d in (dist(15, 6, 4), p))
     assert torch.equal(kl(trace)["kl_z"], torch.full((n,), paper, dtype=torch.float64))

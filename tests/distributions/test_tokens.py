@@ -13,7 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from sparsevae.distributions import tokens as sentences
 from sparsevae.distributions.tokens import Tokens
-from sparsevae.latent.model import Trace
+from sparsevae.latent.model import Observed, Trace
 from sparsevae.latent.objective import nll
 from sparsevae.likelihoods.tokens import TokenData
 from sparsevae.networks.dense import initialise
@@ -414,7 +414,7 @@ def test_the_likelihood_gives_the_law_and_its_term() -> None:
     dist = data(hidden)
     assert (dist.batch_shape, dist.event_shape, data.discrete, data.width(5)) == ((3,), (5,), True, 20)
     tokens = SENTENCES.float()  # as batches come
-    term = nll(Trace({}, {"x": (dist, tokens)}, hard=True))["nll_x"]
+    term = nll(Trace({}, {"x": Observed(dist, tokens)}, hard=True))["nll_x"]
     torch.testing.assert_close(-term, plain(hidden, projection.weight, projection.bias, SENTENCES))
 
 

@@ -9,7 +9,7 @@ from torch import Tensor
 from sparsevae.distributions.gaussian import normal
 from sparsevae.distributions.spike_slab import SpikeSlab, logit
 from sparsevae.latent.bounds import bounds, log_weights
-from sparsevae.latent.model import LatentModel, Site, Trace
+from sparsevae.latent.model import LatentModel, Observed, Site, Trace
 from sparsevae.latent.objective import Objective, free_bits, kl, nll
 from sparsevae.latent.posteriors import GaussianPosterior, SpikeSlabPosterior
 from sparsevae.latent.priors import FixedSpikeSlab, Prior, StandardNormal
@@ -135,7 +135,7 @@ def two_sites() -> Trace:
         "s": Site(s, SpikeSlab(torch.full((1,), logit(0.25)), torch.zeros(1), torch.ones(1)), torch.ones(3, 1)),
     }
     one = normal(torch.zeros(3, 1), torch.ones(3, 1))
-    return Trace(sites, {"x": (one, torch.ones(3, 1)), "y": (one, torch.zeros(3, 1))}, True)
+    return Trace(sites, {"x": Observed(one, torch.ones(3, 1)), "y": Observed(one, torch.zeros(3, 1))}, True)
 
 
 def test_every_site_gives_a_term_of_its_own_name() -> None:

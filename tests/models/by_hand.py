@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 import sparsevae as sv
+from sparsevae.inputs.batch import Batch
 from sparsevae.latent.bounds import log_weights
 from sparsevae.sampling.draw import Draw
 
@@ -59,10 +60,11 @@ class Noise:
 class Pass:
     """One forward pass of rows with hard draws: the draws, the terms of every row, the loss, and log p(x, z)/q(z|x)."""
 
-    def __init__(self, est: Any, rows: Any, noise: Noise | None = None) -> None:
+    def __init__(self, est: Any, rows: Any, noise: Noise | None = None, targets: Any = None) -> None:
         objective = est.objective()
+        batch = Batch(torch.tensor(rows), None if targets is None else torch.tensor(targets))
         with torch.no_grad():
-            trace = est.model_(torch.tensor(rows), Draw(noise or Noise(), hard=True))
+            trace = est.model_(batch, Draw(noise or Noise(), hard=True))
             self.terms = {name: term.tolist() for name, term in objective.measure(trace).items()}
             self.loss = float(objective(trace)[0])
             self.log_weights = log_weights(trace).tolist() if trace.hard else None

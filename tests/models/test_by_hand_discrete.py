@@ -190,7 +190,7 @@ def test_sdlgm_classifier_predicts_labels_that_come_up_in_any_draw() -> None:
     assert est.reconstruct(ROWS).tolist() == [[z1, z1 + 2 * z2 + 1] for z1, z2 in likeliest]
 
     labels = [[1, 0], [1, 1], [0, 0]]
-    found = Pass(est, [[*x, *y] for x, y in zip(ROWS, labels, strict=True)], Noise(uniforms=[[0.4, 0.7, 0.9]]))
+    found = Pass(est, ROWS, Noise(uniforms=[[0.4, 0.7, 0.9]]), targets=labels)
     nll_y = [cross_entropy(y, p) for y, p in zip(labels, P, strict=True)]
     nll_x = [-log_normals(x, m, 1) for x, m in zip(ROWS, [[1, 4], [0, 5], [0, 1]], strict=True)]  # z as for SDLGM
     features = kl_choice([3 / 5, 2 / 5], [1 / 2, 1 / 2])
@@ -214,7 +214,7 @@ def test_sdlgm_classifier_gives_whole_sets_of_labels_their_probability(features:
     assert est.predict_proba(ROWS).tolist() == [close(p) for p in P]
     for labels in ([1, 0], [1, 1], [0, 0]):
         shown = [sum(c for z, c in dist.items() if [int(k > 0) for k in z] == labels) for dist in dists]
-        assert Pass(est, [[*x, *labels] for x in ROWS]).loss == close(mean([-math.log(p) for p in shown]))
+        assert Pass(est, ROWS, targets=[labels] * len(ROWS)).loss == close(mean([-math.log(p) for p in shown]))
 
 
 def test_sdlgm_classifier_gives_labels_under_a_cap_their_marginals() -> None:
@@ -225,7 +225,7 @@ def test_sdlgm_classifier_gives_labels_under_a_cap_their_marginals() -> None:
     dists, prior = [capped_sets([*x, 1 / 2], 2) for x in X], capped_sets([-math.log(3) / 2] * 3, 2)
     P = [[sum(chance for b, chance in dist.items() if b[k]) for k in range(3)] for dist in dists]
     assert est.predict_proba(X).tolist() == [close(p) for p in P]
-    found = Pass(est, [[*x, *y] for x, y in zip(X, labels, strict=True)])
+    found = Pass(est, X, targets=labels)
     nll = [cross_entropy(y, p) for y, p in zip(labels, P, strict=True)]
     kl = [sum(chance * math.log(chance / prior[b]) for b, chance in dist.items()) for dist in dists]
     assert found.terms == {"nll_y": close(nll), "kl_z": close(kl)}
@@ -242,7 +242,7 @@ def test_sdlgm_counter_predicts_the_mean_of_a_multinomial() -> None:
     assert est.transform(ROWS).toarray().tolist() == [list(z) for z in likeliest]
 
     counts = [(2, 1), (0, 1), (0, 0)]
-    found = Pass(est, [[*x, *y] for x, y in zip(ROWS, counts, strict=True)])
+    found = Pass(est, ROWS, targets=counts)
     nll = [-math.log(multinomial(y, 3, p)) for y, p in zip(counts, DIST.values(), strict=True)]
     features = kl_choice([3 / 5, 2 / 5], [1 / 2, 1 / 2])
     kl = [3 * (kl_bit(4 / 5, 1 / 2) + share * features) for share in (4 / 5, 4 / 5, 1 / 5)]
@@ -262,7 +262,7 @@ def test_sdlgm_counter_adds_up_what_strips_show() -> None:
     expected = [[a[0] + b[0], a[1] + b[1]] for a, b in strips]
     assert est.predict(rows).tolist() == [close(each) for each in expected]
     assert est.predict_counts(rows).tolist() == [[2, 0], [1, 0], [0, 0]]  # light most likely shows thing 1, dark none
-    found = Pass(est, [[*x, 1.0, 1.0] for x in rows])
+    found = Pass(est, rows, targets=[[1.0, 1.0]] * len(rows))
     nll = [-math.log(2 * (a / 2) * (b / 2)) for a, b in expected]  # of two draws from the average strip
     assert found.terms["nll_y"] == close(nll)
     assert found.loss == close(mean(nll))
@@ -280,7 +280,7 @@ def test_code_classifier_is_a_linear_softmax_of_the_code() -> None:
         P.append([math.exp(a) / total for a in logits])
     assert est.predict_proba(rows).tolist() == [close(p) for p in P]
     assert est.predict(rows[1:]).tolist() == ["a"]
-    found = Pass(est, [[*rows[0], 0.0, 1.0, 0.0], [*rows[1], 0.0, 0.0, 1.0]])
+    found = Pass(est, rows, targets=[[0.0, 1.0, 0.0], [0.0, 0.0, 1.0]])
     nll = [-math.log(1 / 3), -math.log(P[1][2])]
     assert found.terms == {"nll_y": close(nll)}
     assert found.loss == close(mean(nll))
@@ -293,4 +293,4 @@ def test_code_classifier_gives_every_label_a_logit_of_its_own() -> None:
     x = [1.0, 0.0]  # its code is (1, 1), its logits are (1, 1)
     assert est.predict_proba([x]).tolist() == [close([logistic(1), logistic(1)])]
     assert est.predict([x]).tolist() == [[1, 1]]
-    assert Pass(est, [[*x, 1.0, 0.0]]).loss == close(-math.log(logistic(1)) - math.log(1 - logistic(1)))
+    assert Pass(est, [x], targets=[[1.0, 0.0]]).loss == close(-math.log(logistic(1)) - math.log(1 - logistic(1)))

@@ -29,7 +29,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 import sparsevae as sv
 from sparsevae import cli
 from sparsevae.estimator.supervised import LabelledCoder
-from sparsevae.inputs.paired import Paired
+from sparsevae.inputs.batch import Batch, Examples
 from sparsevae.inputs.ragged import Ragged
 from sparsevae.inputs.rows import Host, parts
 from sparsevae.inputs.texts import Text
@@ -73,14 +73,14 @@ def make(*, training: Any = None, text: Any = None, **changes: Any) -> Any:
     return sv.CodeClassifier(**own | changes)
 
 
-def rows_of(est: Any, y: Any, texts: Any = TEXTS) -> torch.Tensor:
-    """[x | y] of texts at full width, as training takes them."""
+def rows_of(est: Any, y: Any, texts: Any = TEXTS) -> Batch:
+    """x and y of texts at full width, as training takes them."""
     x = est._read(texts, reset=False)
-    return torch.tensor(np.hstack([x, y]), dtype=torch.float32)
+    return Batch(*(torch.tensor(values, dtype=torch.float32) for values in (x, y)))
 
 
-def reported(est: Any, rows: torch.Tensor) -> Any:
-    return est.model_(rows, Draw(PerRow(row_keys(rows), 0), hard=False))
+def reported(est: Any, rows: Batch) -> Any:
+    return est.model_(rows, Draw(PerRow(row_keys(rows.x), 0), hard=False))
 
 
 @pytest.fixture(scope="module")
@@ -321,28 +321,22 @@ def test_the_code_of_a_row_does_not_depend_on_its_labels() -> None:
     est = make().fit(X, LABELS)
     x = torch.tensor(X, dtype=torch.float32)
     with torch.no_grad():
-        codes = [est.model_.encode(torch.cat([x, torch.full((300, L), v)], -1)).mean for v in (0.0, 1.0)]
+        codes = [est.model_.read(Batch(x, torch.full((300, L), v))) for v in (0.0, 1.0)]
         assert torch.equal(codes[0], codes[1])
-        assert torch.equal(codes[0], est.model_.encode(x).mean)
+        assert torch.equal(codes[0], est.model_.read(Batch(x)))
 
 
 @pytest.mark.parametrize("value", [0.0, 1.0, "random"])
-def test_the_code_of_a_text_depends_on_neither_labels_nor_padding(reader: Any, value: Any) -> None:
+def test_the_code_of_a_text_does_not_depend_on_what_stands_behind_it(reader: Any, value: Any) -> None:
     """A reader stops at EOS. What stands behind it, 1 (which is EOS's own number) included, changes no bit."""
     x = torch.tensor(reader._read(TEXTS, reset=False), dtype=torch.float32)
     noise = torch.randint(0, 9, x.shape, generator=torch.Generator().manual_seed(0)).float()
     behind = ((x == EOS).cumsum(-1) - (x == EOS).float()) > 0
     assert bool((x[behind] == PAD).all())
     changed = torch.where(behind, noise if value == "random" else torch.full_like(x, value), x)
-    y = torch.full((len(x), 3), 1.0 if value == "random" else value)
     encode = reader.model_.encode
     with torch.no_grad():
         assert torch.equal(encode(changed).mean, encode(x).mean)
-        # Narrow rows [x | y] reach the reader whole. Other widths round otherwise, so one width is compared.
-        short = (x == EOS).int().argmax(-1) < 24
-        both = [torch.cat([x[short, :24], v[short]], -1) for v in (y, torch.full_like(y, PAD))]
-        assert both[0].shape[-1] <= reader.model_.n_features
-        assert torch.equal(*(encode(rows).mean for rows in both))
 
 
 def test_in_training_the_reader_is_given_x_alone(reader: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -350,12 +344,12 @@ def test_in_training_the_reader_is_given_x_alone(reader: Any, monkeypatch: pytes
     plain = type(reader.model_.encoder[0]).forward
     monkeypatch.setattr(type(reader.model_.encoder[0]), "forward", lambda s, x: seen.append(x) or plain(s, x))
     for width in (24, 32):
-        short = rows[(rows[:, :-3] == EOS).int().argmax(1) < width]
-        narrow = torch.cat([short[:, :width], short[:, -3:]], -1)
-        dist, y = reported(reader, narrow).observed["y"]
-        assert torch.equal(seen[-1], short[:, :width])
-        assert torch.equal(y, short[:, -3:])
-        assert dist.batch_shape == (len(short),)
+        short = (rows.x == EOS).int().argmax(1) < width
+        narrow = Batch(rows.x[short, :width], rows.y[short])
+        observed = reported(reader, narrow).observed["y"]
+        assert torch.equal(seen[-1], narrow.x)
+        assert torch.equal(observed.value, narrow.y)
+        assert observed.dist.batch_shape == (int(short.sum()),)
 
 
 def test_rows_of_x_and_y_come_in_the_widths_of_x() -> None:
@@ -364,37 +358,34 @@ def test_rows_of_x_and_y_come_in_the_widths_of_x() -> None:
     x[np.arange(40), lengths - 1] = EOS
     cpu, y = torch.device("cpu"), np.arange(80.0).reshape(40, 2)
     ragged = Ragged(x, lengths, (4, 8, 16), cpu)
-    rows, items = Paired(ragged, Host(y, cpu), narrow=True), torch.arange(0, 40, 2)
-    found, alone = parts(rows, items, 4), parts(ragged, items, 4)
-    assert [part.shape[1] - 2 for part, _ in found] == [part.shape[1] for part, _ in alone] == [4, 8, 16]
+    rows, items = Examples(ragged, Host(y, cpu)), torch.arange(0, 40, 2)
+    found, alone = rows.parts(items, 4), parts(ragged, items, 4)
+    assert [part.x.shape[1] for part, _ in found] == [part.shape[1] for part, _ in alone] == [4, 8, 16]
     assert torch.equal(torch.cat([own for _, own in found]).sort().values, items)
     for part, own in found:
-        taken = part.take(own)
-        assert torch.equal(taken[:, -2:], torch.tensor(y, dtype=torch.float32)[own])
-        assert torch.equal(taken[:, :-2], rows.take(own)[:, : taken.shape[1] - 2])
-        assert bool((rows.take(own)[:, taken.shape[1] - 2 : -2] == PAD).all())  # what is left out
-    [(whole, own)] = parts(Paired(ragged, Host(y, cpu)), items, 4)  # where y is counted from the left
-    assert whole.shape == (40, 18)
-    assert torch.equal(own, items)
+        taken, whole = part.take(own), rows.take(own)
+        assert torch.equal(taken.y, torch.tensor(y, dtype=torch.float32)[own])
+        assert torch.equal(taken.x, whole.x[:, : taken.x.shape[1]])
+        assert bool((whole.x[:, taken.x.shape[1] :] == PAD).all())  # what is left out
 
 
 def test_texts_are_trained_in_several_widths(monkeypatch: pytest.MonkeyPatch) -> None:
     widths: set[int] = set()
     plain = Run._measure
-    monkeypatch.setattr(Run, "_measure", lambda run, x: widths.add(x.shape[-1]) or plain(run, x))
+    monkeypatch.setattr(Run, "_measure", lambda run, batch: widths.add(batch.x.shape[-1]) or plain(run, batch))
     make(training={"steps": 20, "batch_size": 16}).fit(TEXTS, TOPICS)
     assert len(widths) > 1
-    assert max(widths) <= 32 + 3
+    assert max(widths) <= 32
 
 
 def test_narrow_rows_teach_what_whole_rows_teach(reader: Any) -> None:
     """Loss and gradients of short sentences, with their padding and without most of it."""
     rows = rows_of(reader, np.eye(3)[TOPICS])
-    short = rows[(rows[:, :-3] == EOS).int().argmax(1) < 8]
-    assert len(short) > 20
+    short = (rows.x == EOS).int().argmax(1) < 8
+    assert int(short.sum()) > 20
     model, found = reader.model_.requires_grad_(), []
-    for x in (short[:, :-3], short[:, :8]):
-        loss, _ = reader.objective()(reported(reader, torch.cat([x, short[:, -3:]], -1)))
+    for x in (rows.x[short], rows.x[short, :8]):
+        loss, _ = reader.objective()(reported(reader, Batch(x, rows.y[short])))
         found.append((loss, *torch.autograd.grad(loss, list(model.parameters()))))
     for a, b in zip(*found, strict=True):
         torch.testing.assert_close(a, b, atol=1e-6, rtol=1e-4)

@@ -27,6 +27,7 @@ import sparsevae as sv
 from sparsevae import cli
 from sparsevae.estimator.splits import MultiLabelKFold
 from sparsevae.estimator.thresholds import CANDIDATES, best_threshold, cut
+from sparsevae.inputs.batch import Batch
 from sparsevae.inputs.labels import read_labels
 from sparsevae.latent.bounds import log_weights
 from sparsevae.latent.model import Trace
@@ -137,7 +138,7 @@ def test_without_a_cap_and_a_kl_it_is_a_network_with_a_cross_entropy_a_label() -
     est = make(cap=L, kl_weight=0.0).fit(X, Y)
     x, y = torch.tensor(X, dtype=torch.float32), torch.tensor(Y, dtype=torch.float32)
     raw = est.model_.encoder(est.scaling_(x))
-    trace = est.model_(torch.cat([est.scaling_(x), y], -1), Draw(PerRow(row_keys(x), 0), hard=False))
+    trace = est.model_(Batch(est.scaling_(x), y), Draw(PerRow(row_keys(x), 0), hard=False))
     wanted = binary_cross_entropy_with_logits(raw, y, reduction="none").sum(-1)
     torch.testing.assert_close(nll(trace)["nll_y"], wanted)
     loss, terms = est.objective()(trace)
@@ -209,17 +210,17 @@ def test_the_discriminative_variant_has_no_word_on_x() -> None:
         assert callable(getattr(generates, name))
     with pytest.raises(ValueError, match=r"no p\(x\|z\)"):
         est.evaluate(X)
-    rows = torch.tensor(np.hstack([X, Y]), dtype=torch.float32)
+    x, y = torch.tensor(X, dtype=torch.float32), torch.tensor(Y, dtype=torch.float32)
     with pytest.raises(ValueError, match="a bound needs hard draws"):  # nothing is drawn for an exact law of y
-        log_weights(est.model_(rows, Draw(PerRow(row_keys(rows), 0), hard=True)))
+        log_weights(est.model_(Batch(x, y), Draw(PerRow(row_keys(x), 0), hard=True)))
 
 
 @pytest.mark.parametrize("gradient", ["auto", "paper", "concrete"])
 def test_a_relaxed_label_law_passes_a_gradient_from_every_row_s_labels(gradient: str) -> None:
     est = make(features="counts", cap=6, label_likelihood="relaxed", gradient=gradient, training={"steps": 1})
     est.fit(X, Y)
-    rows = torch.tensor(np.hstack([X, Y]), dtype=torch.float32)
-    dist, y = est.model_(rows, Draw(PerRow(row_keys(rows), 0), hard=False)).observed["y"]
+    x, y = torch.tensor(X, dtype=torch.float32), torch.tensor(Y, dtype=torch.float32)
+    dist = est.model_(Batch(x, y), Draw(PerRow(row_keys(x), 0), hard=False)).observed["y"].dist
     weights = [p for p in est.model_.encoder.parameters() if p.dim() == 2]
     assert all(float(g.abs().max()) > 0 for g in torch.autograd.grad(dist.log_prob(y).mean(), weights))
 
@@ -259,11 +260,12 @@ def test_a_draw_answers_only_for_what_hears_it() -> None:
     for module in model.modules():
         if isinstance(module, Score):
             module.normalise = False  # the division of a batch by its deviation is a bias of its own
-    rows = torch.cat([est.scaling_(torch.tensor(x, dtype=torch.float32)).double(), torch.tensor(y)], -1)
+    rows = Batch(est.scaling_(torch.tensor(x, dtype=torch.float32)).double(), torch.tensor(y))
     codes = torch.tensor(list(itertools.product([0.0, 1.0], repeat=8)), dtype=torch.float64).reshape(-1, 2, 4)
     own = list(model.encoder.parameters())
 
-    trace = model(rows.expand(len(codes), -1, -1), Draw(Reported(codes[..., :2], codes[..., 2:]), hard=False))
+    every = rows.map(lambda t: t.expand(len(codes), -1, -1))
+    trace = model(every, Draw(Reported(codes[..., :2], codes[..., 2:]), hard=False))
     assert torch.equal(torch.cat([site.value for site in trace.latents.values()], -1), codes)
     p = torch.stack([s.q.log_prob(s.value) for s in trace.latents.values()]).sum((0, -1)).exp()
     cost = objective.weigh({k: v.mean(-1) for k, v in objective.measure(trace).items()})
@@ -313,16 +315,17 @@ def test_the_encoder_does_not_see_the_labels() -> None:
     est = fitted("con")
     x, y = torch.tensor(X, dtype=torch.float32), torch.tensor(Y, dtype=torch.float32)
     with torch.no_grad():
-        alone, beside = est.model_.encode(x), est.model_.encode(torch.cat([x, y], -1))
-    assert torch.equal(alone.mean, beside.mean)
+        read = [est.model_.read(batch) for batch in (Batch(x), Batch(x, y), Batch(x, 1 - y))]
+    assert torch.equal(read[0], read[1])
+    assert torch.equal(read[0], read[2])
 
 
 def test_terms_and_weights_are_those_of_the_variant() -> None:
-    rows = torch.tensor(np.hstack([X, Y]), dtype=torch.float32)
+    x, y = torch.tensor(X, dtype=torch.float32), torch.tensor(Y, dtype=torch.float32)
     wanted = {"dis": {"nll_y", "kl_z"}, "gen": {"nll_y", "nll_x", "kl_z"}, "con": {"nll_y", "nll_x", "kl_z", "kl_free"}}
     for variant, names in wanted.items():
         est = make(variant=variant, x_weight=0.5, kl_weight=0.25).fit(X, Y)
-        trace = est.model_(rows, Draw(PerRow(row_keys(rows), 0), hard=variant != "dis"))
+        trace = est.model_(Batch(x, y), Draw(PerRow(row_keys(x), 0), hard=variant != "dis"))
         assert {*nll(trace), *kl(trace)} == names
         assert set(est.weights()) == names - {"nll_y"}
         assert all(w == (0.5 if k == "nll_x" else 0.25) for k, w in est.weights().items())

@@ -20,6 +20,7 @@ import sparsevae as sv
 from reproductions import sdlgm_counting
 from sparsevae import cli
 from sparsevae.distributions.counts import Counts
+from sparsevae.inputs.batch import Batch
 from sparsevae.latent.objective import nll
 from sparsevae.models.sdlgm_counter import StripCounts, Strips
 from sparsevae.parameters import documented
@@ -110,7 +111,7 @@ def test_counts_of_one_thing_may_be_a_vector_and_so_are_predictions(tmp_path: Pa
 
 def reported(est: Any, rows: Any, y: Any) -> Any:
     x = est.scaling_(torch.tensor(rows, dtype=torch.float32))
-    both = torch.cat([x, torch.tensor(y, dtype=torch.float32)], -1)
+    both = Batch(x, torch.tensor(y, dtype=torch.float32))
     with torch.no_grad():
         return x, est.model_(both, Draw(PerRow(row_keys(x), 0), hard=False))
 

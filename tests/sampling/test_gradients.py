@@ -24,7 +24,7 @@ from reproductions.estimators import loss, problem, target, values
 from sparsevae.distributions.gaussian import normal
 from sparsevae.distributions.kl import divergence
 from sparsevae.distributions.spike_slab import SpikeSlab
-from sparsevae.latent.model import LatentModel, Site, Trace
+from sparsevae.latent.model import LatentModel, Observed, Site, Trace
 from sparsevae.latent.objective import Objective, free_bits, kl, nll
 from sparsevae.latent.posteriors import SpikeSlabPosterior
 from sparsevae.latent.priors import FixedSpikeSlab
@@ -679,7 +679,7 @@ class Chain(nn.Module):
         drawn = self.w * z + eps
         prior = SpikeSlab(torch.full_like(q.logits, -1.0), zero, one)
         latents = {"z": Site(q, prior, z), "y": Site(y, normal(zero, one), drawn)}
-        return Trace(latents, {"x": (normal(torch.tanh(drawn), one.expand_as(z)), x)}, hard)
+        return Trace(latents, {"x": Observed(normal(torch.tanh(drawn), one.expand_as(z)), x)}, hard)
 
 
 @pytest.mark.parametrize("name", UNBIASED)

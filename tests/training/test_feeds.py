@@ -18,10 +18,11 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 import sparsevae as sv
+from sparsevae.inputs.batch import Batch, Examples
 from sparsevae.inputs.ragged import Ragged
 from sparsevae.inputs.rows import Host, Rows, parts, place
 from sparsevae.inputs.stats import fingerprint
-from sparsevae.latent.model import LatentModel, Site, Trace
+from sparsevae.latent.model import LatentModel, Observed, Site, Trace
 from sparsevae.latent.objective import Objective, kl, nll
 from sparsevae.latent.posteriors import GaussianPosterior
 from sparsevae.latent.priors import StandardNormal
@@ -29,7 +30,6 @@ from sparsevae.likelihoods.tokens import TokenData
 from sparsevae.networks.dense import initialise
 from sparsevae.networks.recurrent import Embedding, Projection, Reader, Writer
 from sparsevae.sampling.draw import Draw
-from sparsevae.sampling.noise import blocks
 from sparsevae.text.ids import EOS, PAD
 from sparsevae.text.widths import choose_widths
 from sparsevae.training.feeds import Feed, FeedSchedule, Order
@@ -71,18 +71,19 @@ class Wide(Ragged):
 class TwoSites(LatentModel):
     """A sentence is read into z, and written again by one who hears z beside every word."""
 
-    def trace(self, x: Tensor, raw: Tensor, draw: Draw, copies: int = 1) -> Trace:
-        x, q = blocks(x, copies), self.posterior_from(raw, copies)
+    def trace(self, batch: Batch, raw: Tensor, draw: Draw, copies: int = 1) -> Trace:
+        x, q = batch.copies(copies).x, self.posterior_from(raw, copies)
         z = draw(q)
         written = self.likelihood(self.decoder(z, x))
-        return Trace({"z": Site(q, self.prior(x, self.encode), z)}, {"x": (written, x)}, draw.hard)
+        return Trace({"z": Site(q, self.prior(x, self.encode), z)}, {"x": Observed(written, x)}, draw.hard)
 
 
 class Noisy(TwoSites):
     """Has noise for every column."""
 
-    def trace(self, x: Tensor, raw: Tensor, draw: Draw, copies: int = 1) -> Trace:
-        return super().trace((x + (draw.noise.uniform(x) < 0)).float(), raw, draw, copies)
+    def trace(self, batch: Batch, raw: Tensor, draw: Draw, copies: int = 1) -> Trace:
+        noisy = batch.map(lambda x: (x + (draw.noise.uniform(x) < 0)).float())
+        return super().trace(noisy, raw, draw, copies)
 
 
 def model_class(cls: type[TwoSites] = TwoSites, units: int = 3, hidden: int = 8) -> TwoSites:
@@ -111,7 +112,7 @@ def trained(rows: Rows, *, model: TwoSites | None = None, **changes: Any) -> tup
 def run_of(rows: Rows, *, model: TwoSites | None = None, total: int = 40, **changes: Any) -> Run:
     items = torch.arange(rows.shape[0])
     model = model_class() if model is None else model
-    return Run(model, objective(), rows, items, training(**changes), {}, nn.Identity(), total)
+    return Run(model, objective(), Examples(rows), items, training(**changes), {}, nn.Identity(), total)
 
 
 def same(a: nn.Module, b: nn.Module) -> bool:
@@ -284,10 +285,10 @@ def test_a_batch_has_the_width_of_its_feed() -> None:
         number, turn = run.plan(t)
         feed = run.feeds[number]
         feed.load(turn)
-        batch, rows = feed.read(), X[run.order(t)]
-        width = batch.shape[1]
+        x, rows = feed.read().x, X[run.order(t)]
+        width = x.shape[1]
         widths.add(width)
-        assert np.array_equal(batch.numpy(), rows[:, :width])
+        assert np.array_equal(x.numpy(), rows[:, :width])
         assert (rows[:, width:] == PAD).all()
     assert widths == set(WIDTHS)
 
@@ -295,7 +296,7 @@ def test_a_batch_has_the_width_of_its_feed() -> None:
 def test_a_batch_is_never_larger_than_the_rows_there_are() -> None:
     run = run_of(ragged(), batch_size=1000)
     assert run.size == 150
-    assert [feed.batch.shape for feed in run.feeds] == [(150, 16)]
+    assert [feed.batch.x.shape for feed in run.feeds] == [(150, 16)]
 
 
 def test_padding_never_changes_the_loss_nor_what_is_learned() -> None:
@@ -373,7 +374,7 @@ def test_a_divergence_is_found_and_told_of_in_any_feed(monkeypatch: pytest.Monke
     with pytest.raises(sv.DivergenceError, match=r"'nll_x' was not finite at step \d+,") as caught:
         trained(ragged())
     bad = int(str(caught.value).split("at step ")[1].split(",")[0])
-    assert run.feeds[run.plan(bad)[0]].batch.shape[1] == 8
+    assert run.feeds[run.plan(bad)[0]].batch.x.shape[1] == 8
 
 
 @pytest.mark.slow
@@ -421,7 +422,7 @@ def test_every_width_has_a_graph_of_its_own_in_one_pool_of_memory(monkeypatch: p
 
     def watched(self: Run, feed: Feed) -> None:
         if inside:
-            captured.append(feed.batch.shape[1])
+            captured.append(feed.batch.x.shape[1])
         eager(self, feed)
 
     monkeypatch.setattr(Run, "_take", watched)

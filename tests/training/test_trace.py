@@ -50,9 +50,9 @@ def traced(monkeypatch: pytest.MonkeyPatch) -> Callable[[bool], list[Any]]:
             super().__init__(*args)
             made.append(self)
 
-        def __call__(self, x: Tensor) -> Any:
+        def __call__(self, *batch: Tensor) -> Any:
             self.calls += 1
-            return super().__call__(x)
+            return super().__call__(*batch)
 
     def choose(way: bool) -> list[Any]:
         made.clear()

@@ -58,14 +58,14 @@ def repeatable(parts: Iterable[nn.Module], functions: Iterable[object] = ()) -> 
 
 
 class _Whole(nn.Module):
-    """A function of x and the modules that it calls, so that their tensors can be exchanged for others."""
+    """A function of a batch and the modules that it calls, so that their tensors can be exchanged for others."""
 
-    def __init__(self, function: Callable[[Tensor], tuple[Tensor, Tensor]], parts: Iterable[nn.Module]) -> None:
+    def __init__(self, function: Callable[..., tuple[Tensor, Tensor]], parts: Iterable[nn.Module]) -> None:
         super().__init__()
         self.function, self.parts = function, nn.ModuleList(parts)
 
-    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        return self.function(x)
+    def forward(self, *batch: Tensor) -> tuple[Tensor, Tensor]:
+        return self.function(*batch)
 
 
 def _slots(whole: nn.Module) -> dict[str, Tensor]:
@@ -93,29 +93,29 @@ def _apart(
 
 
 class Graph:
-    """terms, gradients = graph(x): one step's loss and gradients, from what its modules and its noise hold now.
+    """terms, gradients = graph(*batch): one step's loss and gradients, from what its modules and its noise hold now.
 
-    All that a step reads but x must be a tensor of `parts` or of `noise`, and be written to in place, if at all. One
-    from elsewhere that meets one of these is an error; what Python makes of other things is never looked at again, so
-    the parts must be `repeatable`.
+    All that a step reads but its batch must be a tensor of `parts` or of `noise`, and be written to in place, if at
+    all. One from elsewhere that meets one of these is an error; what Python makes of other things is never looked at
+    again, so the parts must be `repeatable`.
 
     Parameters
     ----------
-    function : x -> (loss (*members,), terms), the latter without a gradient
+    function : the tensors of a batch -> (loss (*members,), terms), the latter without a gradient
     parts : every module that it calls
     weights : those of their parameters to differentiate by
     noise : the tape that it takes its noise from, recorded
-    x : Tensor
-        A batch; later ones have its shape and type.
+    *batch : Tensor
+        A batch; the tensors of later ones have the same shapes and types.
     """
 
     def __init__(
         self,
-        function: Callable[[Tensor], tuple[Tensor, Tensor]],
+        function: Callable[..., tuple[Tensor, Tensor]],
         parts: Iterable[nn.Module],
         weights: list[nn.Parameter],
         noise: Tape,
-        x: Tensor,
+        *batch: Tensor,
     ) -> None:
         whole = _Whole(function, parts)
         slots = _slots(whole)
@@ -125,15 +125,16 @@ class Graph:
         if not set(range(len(weights))) <= set(places.values()):
             raise ValueError("weights must be parameters of the parts.")
         n, m, end = len(weights), len(known), len(known) + len(noise.normals)
+        fixed = end + len(noise.uniforms)
 
         def step(*inputs: Tensor) -> list[Tensor | None]:
-            *static, batch = inputs
+            static, own_batch = inputs[:fixed], inputs[fixed:]
             with torch.enable_grad():
                 by = [p.detach().requires_grad_() for p in static[:n]]
                 tensors = [*by, *static[n:m]]
                 with noise.substituted(static[m:end], static[end:]):
                     own = {name: tensors[i] for name, i in places.items()}
-                    loss, terms = functional_call(whole, own, (batch,), tie_weights=False)
+                    loss, terms = functional_call(whole, own, own_batch, tie_weights=False)
                 ones = torch.ones(loss.shape, dtype=loss.dtype, device=loss.device)  # a constant, unlike ones_like
                 gradients = torch.autograd.grad(loss, by, ones, allow_unused=True)
             return [terms, *_apart(gradients, by, inputs)]
@@ -142,23 +143,23 @@ class Graph:
         with _quietly():
             from torch.fx.experimental.proxy_tensor import make_fx
 
-            self.module = make_fx(step, tracing_mode="fake")(*self.static, x)
+            self.module = make_fx(step, tracing_mode="fake")(*self.static, *batch)
         shorten(self.module.graph)
         self.module.recompile()
         self._call = unrolled(self.module.graph, self.static)
 
-    def __call__(self, x: Tensor) -> tuple[Tensor, list[Tensor | None]]:
+    def __call__(self, *batch: Tensor) -> tuple[Tensor, list[Tensor | None]]:
         with torch.no_grad():
-            terms, *gradients = self._call(x)
+            terms, *gradients = self._call(*batch)
         assert terms is not None
         return terms, gradients
 
-    def compile(self, x: Tensor) -> None:
-        """From now on run compiled code, whose sums may be rounded otherwise; x is any batch."""
+    def compile(self, *batch: Tensor) -> None:
+        """From now on run compiled code, whose sums may be rounded otherwise; of any batch."""
         with _quietly(), torch.no_grad():
             from torch._inductor import compile as inductor
 
             # shapes are not looked at again in every step: the tensors are the same
-            compiled = inductor(self.module, [*self.static, x], OPTIONS | {"size_asserts": False})
-            compiled(*self.static, x)
-        self._call = lambda x: compiled(*self.static, x)
+            compiled = inductor(self.module, [*self.static, *batch], OPTIONS | {"size_asserts": False})
+            compiled(*self.static, *batch)
+        self._call = lambda *batch: compiled(*self.static, *batch)

@@ -19,24 +19,27 @@ from torch.fx.node import map_arg
 _ROOM = 2**20  # bytes of a constant that is kept
 
 
-def unrolled(graph: Graph, static: Sequence[Tensor]) -> Callable[[Tensor], list[Tensor | None]]:
-    """x -> the outputs of a graph whose inputs are `static`, tensors that are only ever written to in place, and x."""
-    *holders, batch = (node for node in graph.nodes if node.op == "placeholder")
+def unrolled(graph: Graph, static: Sequence[Tensor]) -> Callable[..., list[Tensor | None]]:
+    """batch -> the outputs of a graph whose inputs are `static`, tensors that are only ever written to in place, and
+    the tensors of a batch."""
+    inputs = [node for node in graph.nodes if node.op == "placeholder"]
+    holders, batch = inputs[: len(static)], inputs[len(static) :]
     (output,) = (node for node in graph.nodes if node.op == "output")
     made = _beforehand(graph, dict(zip(holders, static, strict=True)))
     names, lines, last = _Names(made), list[str](), _last_uses(graph)
-    names.called[batch] = "x"
+    names.called |= {node: f"x{i}" for i, node in enumerate(batch)}
     for node in graph.nodes:
         if node.op != "call_function" or node in made:
             continue
         args = [*map(names.of, node.args), *(f"{key}={names.of(value)}" for key, value in node.kwargs.items())]
         entry = names.add(getattr(node.target, "_op", node.target))  # without the Python that torch puts around it
         own = names.called[node] = f"v{len(lines)}"
-        over = [names.called[n] for n in last.get(node, ()) if n is not batch and n not in made]
+        over = [names.called[n] for n in last.get(node, ()) if n not in batch and n not in made]
         lines.append(f"    {own} = {entry}({', '.join(args)})" + "".join(f"; {name} = None" for name in over))
-    text = "\n".join(["def function(x):", *lines, f"    return {names.of(output.args[0])}"])
+    head = f"def function({', '.join(names.called[node] for node in batch)}):"
+    text = "\n".join([head, *lines, f"    return {names.of(output.args[0])}"])
     exec(compile(text, "<a training step>", "exec"), names.meaning)
-    function: Callable[[Tensor], list[Tensor | None]] = names.meaning.pop("function")  # so that neither holds the other
+    function: Callable[..., list[Tensor | None]] = names.meaning.pop("function")  # so that neither holds the other
     return function
 
 
