@@ -309,7 +309,8 @@ class Faulty(LatentModel):
             frozen = type(site.q)(site.q.logits.detach(), site.q.loc.detach(), site.q.scale.detach())
             return trace._replace(latents={"z": site._replace(q=frozen)}, observed={"x": Observed(dead, x)})
         if self.fault == "alone and among others":
-            return trace._replace(observed={"x": (self.decode(site.value - site.value.mean(-2, keepdim=True)), x)})
+            observed = Observed(self.decode(site.value - site.value.mean(-2, keepdim=True)), x)
+            return trace._replace(observed={"x": observed})
         return trace
 
 

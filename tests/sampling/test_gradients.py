@@ -24,6 +24,7 @@ from reproductions.estimators import loss, problem, target, values
 from sparsevae.distributions.gaussian import normal
 from sparsevae.distributions.kl import divergence
 from sparsevae.distributions.spike_slab import SpikeSlab
+from sparsevae.inputs.batch import Batch
 from sparsevae.latent.model import LatentModel, Observed, Site, Trace
 from sparsevae.latent.objective import Objective, free_bits, kl, nll
 from sparsevae.latent.posteriors import SpikeSlabPosterior
@@ -797,10 +798,10 @@ def test_the_loop_repeats_a_batch_as_often_as_draws_and_points_ask_for(
 ) -> None:
     forward, seen = LatentModel.forward, []
 
-    def watch(self: LatentModel, x: Tensor, draw: Draw) -> Trace:
+    def watch(self: LatentModel, batch: Batch, draw: Draw) -> Trace:
         if not draw.hard:
-            seen.append(x)
-        return forward(self, x, draw)
+            seen.append(batch.x)
+        return forward(self, batch, draw)
 
     monkeypatch.setattr(LatentModel, "forward", watch)
     make(name, n_samples=3, steps=2).fit(data())
