@@ -934,7 +934,7 @@ def test_evaluation_reads_a_row_once_for_the_code_and_once_for_the_score(
 ) -> None:
     est, reads = make(cls, training={"steps": 5}).fit(table(300)), []
     read = est.model_.read
-    monkeypatch.setattr(est.model_, "read", lambda x: (reads.append(len(x)), read(x))[1])
+    monkeypatch.setattr(est.model_, "read", lambda batch: (reads.append(len(batch.x)), read(batch))[1])
     est.evaluate(table(300), caps=[1] if cls is sv.VSC else [])
     assert reads == [512, 512]
 

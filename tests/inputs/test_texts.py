@@ -319,7 +319,7 @@ def test_padding_changes_no_term() -> None:
 
 def test_training_sees_texts_at_few_widths() -> None:
     est = plain(sv.VAE)
-    rows, _ = est._lay_out(est._read(X, reset=False), None)
+    rows = est.input_.lay_out(est._read(X, reset=False), torch.device("cpu"))
     assert isinstance(rows, Ragged)
     assert rows.shape == (len(X), 24)  # 20 words and EOS, in eights
     lengths = np.array([len(text.split()) + 1 for text in X])

@@ -292,7 +292,7 @@ def test_a_bound_reads_each_row_once_and_is_the_story_of_repeated_rows(name: str
 
 def test_a_story_in_forward_is_refused() -> None:
     """Bounds would pass it by."""
-    with pytest.raises(TypeError, match=r"Other overrides `forward`.*trace\(x, raw, draw, copies=1\)"):
+    with pytest.raises(TypeError, match=r"Other overrides `forward`.*trace\(batch, raw, draw, copies=1\)"):
 
         class Other(LatentModel):
             def forward(self, x: Tensor, draw: Draw) -> Trace:

@@ -62,7 +62,7 @@ class Pass:
 
     def __init__(self, est: Any, rows: Any, noise: Noise | None = None, targets: Any = None) -> None:
         objective = est.objective()
-        batch = Batch(torch.tensor(rows), None if targets is None else torch.tensor(targets))
+        batch = Batch(torch.tensor(rows), None if targets is None else torch.tensor(targets, dtype=torch.float32))
         with torch.no_grad():
             trace = est.model_(batch, Draw(noise or Noise(), hard=True))
             self.terms = {name: term.tolist() for name, term in objective.measure(trace).items()}

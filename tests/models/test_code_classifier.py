@@ -208,7 +208,7 @@ def test_it_has_no_word_on_x(reader: Any) -> None:
         log_weights(reported(reader, rows_of(reader, np.eye(3)[TOPICS])))
     x = torch.tensor(X, dtype=torch.float32)
     with pytest.raises(ValueError, match=r"no p\(x\|z\)"):
-        reported(make().fit(X, CLASS), x)
+        reported(make().fit(X, CLASS), Batch(x))
 
 
 # -- what it is ------------------------------------------------------------------------------------------------------
@@ -231,7 +231,7 @@ def test_it_is_a_plain_network_with_a_cross_entropy(y: np.ndarray) -> None:
         wanted = cross_entropy(plain(x), target.argmax(1))
     else:
         wanted = binary_cross_entropy_with_logits(plain(x), target, reduction="none").sum(-1).mean()
-    loss, terms = est.objective()(reported(est, torch.cat([x, target], -1)))
+    loss, terms = est.objective()(reported(est, Batch(x, target)))
     assert list(terms) == ["nll_y"]
     torch.testing.assert_close(loss, wanted)
     gradients = zip(torch.autograd.grad(loss, ours), torch.autograd.grad(wanted, plain.parameters()), strict=True)

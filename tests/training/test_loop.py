@@ -256,7 +256,7 @@ def test_dynamic_binarisation_draws_every_pixel_anew(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(
         LatentModel,
         "forward",
-        lambda self, x, draw: (None if draw.hard else seen.append(x.clone()), forward(self, x, draw))[1],
+        lambda self, batch, draw: (None if draw.hard else seen.append(batch.x.clone()), forward(self, batch, draw))[1],
     )
     est = make(training={"binarise": True, "batch_size": 50, "steps": 300, "n_samples": 2}).fit(grey)
     assert est.likelihood_ == "bernoulli"
