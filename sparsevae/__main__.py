@@ -4,6 +4,8 @@ import contextlib
 import os
 import signal
 import sys
+import threading
+import weakref
 from types import FrameType
 
 
@@ -31,11 +33,19 @@ def _note_interruption() -> None:
 
 
 def _stop(number: int, frame: FrameType | None) -> None:
-    """Raise KeyboardInterrupt or SystemExit; during an import, which may swallow or change them, end at once."""
+    """Raise KeyboardInterrupt or SystemExit, where they are not lost.
+
+    An import may swallow or change them: end at once. Finalisers and weak references' callbacks print and drop them:
+    the signal comes once more, a moment later.
+    """
     while frame is not None:
-        if frame.f_code.co_filename.startswith("<frozen importlib"):
+        code = frame.f_code
+        if code.co_filename.startswith("<frozen importlib"):
             _note_interruption()
             os._exit(128 + number)
+        if code.co_filename == weakref.__file__ or code.co_name == "__del__":
+            threading.Timer(0.01, os.kill, [os.getpid(), number]).start()
+            return
         frame = frame.f_back
     raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(128 + number)
 

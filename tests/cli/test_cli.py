@@ -834,6 +834,36 @@ def test_a_signal_during_an_import_ends_with_one_line(number: int, module: str) 
     assert (done.returncode, done.stdout, done.stderr) == (128 + number, "", INTERRUPTED)
 
 
+@pytest.mark.parametrize("lost_in", ["weakref.ref(item, stop)", "setattr(item, 'last', stop)"])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_where_exceptions_are_dropped_comes_again(number: int, lost_in: str) -> None:
+    code = f"""
+import signal, time, weakref
+from sparsevae import __main__ as command
+
+class Item:
+    def __del__(self):
+        getattr(self, "last", lambda item: None)(self)
+
+def stop(item):
+    signal.raise_signal({int(number)})
+
+if {lost_in!r}.startswith("weakref"):  # as those of weakref's own dictionaries
+    stop.__code__ = stop.__code__.replace(co_filename=weakref.__file__)
+signal.signal({int(number)}, command._stop)
+item = Item()
+kept = {lost_in}
+del item
+try:
+    time.sleep(5)
+except BaseException as error:
+    print(type(error).__name__, error)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=Path(__file__).parents[2])
+    expected = "KeyboardInterrupt \n" if number == signal.SIGINT else "SystemExit 143\n"
+    assert (done.stdout, done.stderr) == (expected, "")
+
+
 @pytest.mark.parametrize("stop", [KeyboardInterrupt(), SystemExit(143)])
 def test_a_signal_that_no_command_answers_is_told(stop: BaseException, run: Any, monkeypatch: Any) -> None:
     def interrupted(*args: object) -> None:

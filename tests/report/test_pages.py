@@ -198,7 +198,7 @@ def test_pyplot_is_not_needed(view: View, vsc: Any, monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize("backend", ["nonsense", "svg"])
 def test_pictures_need_no_backend_that_works_and_leave_the_one_that_does(backend: str) -> None:
     code = (
-        "import os, io; from sparsevae import drawing; drawing.prepare(); import matplotlib.figure; "
+        "import os, io; from sparsevae.report import style; style.prepare(); import matplotlib.figure; "
         "matplotlib.figure.Figure().savefig(io.BytesIO(), format='png'); told = os.environ['MPLBACKEND']; "
         "assert told == 'nonsense' or matplotlib.rcParams['backend'] == told; print(told)"
     )
