@@ -36,7 +36,7 @@ from sparsevae.inputs.labels import check_form
 from sparsevae.metrics.arrays import Floats
 from sparsevae.metrics.multilabel import binary
 from sparsevae.parameters import check_choice, parameters
-from sparsevae.text.reading import encode, text_columns
+from sparsevae.tables.columns import encode, text_columns
 
 __all__ = ["LinearMultiLabel"]
 

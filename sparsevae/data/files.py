@@ -15,8 +15,9 @@ import numpy as np
 
 from sparsevae.data.dataset import Rows
 from sparsevae.exceptions import DataFileError, unknown, warn_caller
-from sparsevae.files import check_size, holds_texts, opened, parsing, plain_type, read_csv, read_parquet, size_of
-from sparsevae.text.reading import columns_named, encode, is_number, some
+from sparsevae.files import check_size, opened, parsing, size_of
+from sparsevae.tables.arrow import is_text_type, plain_type, read_table
+from sparsevae.tables.columns import columns_named, encode, some
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -163,20 +164,10 @@ def _sparse(archive: Npz) -> csr_array:
     return found
 
 
-def _csv(path: Path, key: str | None) -> tuple[np.ndarray, tuple[str, ...] | None]:
-    table, named = read_csv(path, _has_header)
+def _table(path: Path, key: str | None) -> tuple[np.ndarray, tuple[str, ...] | None]:
+    table, named = read_table(path)
     X, columns = _numeric(path, table)
     return X, columns if named else None
-
-
-def _has_header(first: list[str]) -> bool:
-    filled = [cell.strip() for cell in first if cell.strip()]
-    counts = len(filled) >= 3 and filled == [str(i) for i in range(len(filled))]
-    return counts or not all(map(is_number, filled))
-
-
-def _parquet(path: Path, key: str | None) -> tuple[np.ndarray, tuple[str, ...]]:
-    return _numeric(path, read_parquet(path))
 
 
 def _numeric(path: Path, table: Any) -> tuple[np.ndarray, tuple[str, ...]]:
@@ -199,7 +190,7 @@ def _numeric(path: Path, table: Any) -> tuple[np.ndarray, tuple[str, ...]]:
             columns[index] = column.to_numpy()  # a missing integer makes its column floating point, with NaN
         elif pa.types.is_null(kind):
             empty.append(name)
-        elif holds_texts(kind):
+        elif is_text_type(kind):
             texts.append(name)
         else:
             strange.append(f"{name} ({plain_type(kind)})")
@@ -231,6 +222,6 @@ _SAFE = "; save plain numbers with numpy.save, numpy.savez or scipy.sparse.save_
 READERS: dict[str, Callable[[Path, str | None], tuple[Rows, tuple[str, ...] | None]]] = {
     ".npy": _npy,
     ".npz": _npz,
-    ".csv": _csv,
-    ".parquet": _parquet,
+    ".csv": _table,
+    ".parquet": _table,
 }

@@ -23,7 +23,7 @@ from sparsevae.inputs.base import Array, Input
 from sparsevae.inputs.rows import canonical, from_tensor, place
 from sparsevae.inputs.stats import Stats, stats
 from sparsevae.metrics.arrays import filled, sound
-from sparsevae.text.reading import columns_named, encode, is_table, text_columns
+from sparsevae.tables.columns import columns_named, encode, is_table, text_columns
 
 REACH = 1e33  # deviations from the training data, or a code's values; a few layers later that is still a float32
 

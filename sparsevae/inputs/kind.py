@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from sparsevae.text.reading import FILES, is_number, is_table, read_texts
+from sparsevae.tables.columns import is_number, is_table
+from sparsevae.text.reading import FILES, read_texts
 
 
 def as_list(X: Any) -> Any:

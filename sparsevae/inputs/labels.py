@@ -18,7 +18,7 @@ from sparsevae.exceptions import warn_caller
 from sparsevae.inputs.rows import from_tensor
 from sparsevae.metrics.arrays import filled, sound
 from sparsevae.metrics.multilabel import binary
-from sparsevae.text.reading import is_table
+from sparsevae.tables.columns import is_table
 
 
 class Labels(NamedTuple):

@@ -12,7 +12,9 @@ import numpy as np
 
 from sparsevae.checks import a_type
 from sparsevae.exceptions import DataFileError
-from sparsevae.files import as_list, holds_texts, parsing, read_csv, read_parquet, read_text
+from sparsevae.files import parsing, read_lines
+from sparsevae.tables.arrow import is_text_type, read_table, values_of
+from sparsevae.tables.columns import holds_text, is_missing, is_table, some
 
 FILES = (".txt", ".csv", ".parquet")
 
@@ -48,7 +50,7 @@ def read_texts(X: Any, *, column: str | None = None) -> list[str]:
     if isinstance(X, os.PathLike) or (isinstance(X, str) and X.lower().endswith(FILES) and "\n" not in X):
         file, X = Path(X), _read_file(Path(X), column)
     elif is_table(X):
-        X = X.iloc[:, _text_column(list(X.columns), column, lambda j: _holds_text(X.iloc[:, j]), "the table")]
+        X = X.iloc[:, _text_column(list(X.columns), column, lambda j: holds_text(X.iloc[:, j]), "the table")]
     elif column is not None:
         raise ValueError(f"column={column!r} names a column of a table or a file; X is a {type(X).__name__}")
     if isinstance(X, (str, bytes)):
@@ -89,88 +91,12 @@ def _as_text(item: Any, row: int) -> str:
         except UnicodeEncodeError:
             return re.sub("[\ud800-\udfff]", "\ufffd", item)
         return str(item)
-    if _is_missing(item):
+    if is_missing(item):
         raise TypeError(f"text {row} is missing ({item}): drop that row, or put '' there")
     if isinstance(item, (Sequence, np.ndarray, set, frozenset)):
         hint = "join its words, ' '.join(words), and use tokenizer='space'"
         raise TypeError(f"text {row} is a {type(item).__name__}, not a str: {hint}")
     raise TypeError(f"text {row} is {a_type(item)} ({str(item)[:30]}), not a str")
-
-
-def _is_missing(item: Any) -> bool:
-    """Whether it is None, or what else stands for nothing in a table."""
-    nan = isinstance(item, (float, np.floating)) and item != item
-    return item is None or nan or type(item).__name__ in ("NAType", "NaTType")
-
-
-def _holds_text(values: Any) -> bool:
-    """Whether the first value that is there is a string."""
-    return isinstance(next((v for v in values if not _is_missing(v)), None), (str, bytes))
-
-
-def text_columns(table: Any) -> list[str] | list[int]:
-    """The columns of text: of a DataFrame by name, of an array or list of rows by place; none of anything else."""
-    if is_table(table):
-        return [str(name) for name, values in table.items() if _holds_text(values)]
-    if getattr(getattr(table, "dtype", None), "kind", "O") not in "OSU":
-        return []
-    try:
-        items = np.array(table, dtype=object)
-    except ValueError:  # rows that differ in shape
-        return []
-    return [j for j, values in enumerate(items.T) if any(map(_is_word, values))] if items.ndim == 2 else []
-
-
-def _is_word(item: Any) -> bool:
-    return isinstance(item, (str, bytes)) and not is_number(item)
-
-
-def encode(names: Sequence[str | int]) -> str:
-    """What to do about columns of texts among numbers; those of an array have places for names.
-
-    >>> encode(["sex", "city"])[:59]
-    'there are texts in columns sex, city: encode them, for inst'
-    """
-    advice = (
-        f"there are texts in {columns_named(names)}: encode them, for instance with scikit-learn's OneHotEncoder or "
-        "OrdinalEncoder, or leave them out"
-    )
-    if len(names) > 1 or isinstance(names[0], int):
-        return advice
-    return f"{advice}; a model of those texts alone takes text=Text(column={names[0]!r}) (--text-column)"
-
-
-def columns_named(names: Sequence[str | int]) -> str:
-    """Columns by name, as a sentence has them.
-
-    >>> columns_named(["a"]), columns_named(["a", "b"])
-    ('column a', 'columns a, b')
-    """
-    return f"column{'s' * (len(names) > 1)} {some(names)}"
-
-
-def some(names: Sequence[str | int], most: int = 10) -> str:
-    """Names in a row, the first ones of many.
-
-    >>> some(["a", "b", "c"]), some(["a", "b", "c"], 2)
-    ('a, b, c', 'a, b and 1 more')
-    """
-    shown = ", ".join(map(str, names[:most]))
-    return shown if len(names) <= most else f"{shown} and {len(names) - most:,} more"
-
-
-def is_number(word: str | bytes) -> bool:
-    """Whether a word, or the cell of a table, reads as a number."""
-    try:
-        float(word)
-    except ValueError:
-        return False
-    return True
-
-
-def is_table(X: Any) -> bool:
-    """Whether X is a DataFrame, of whichever library."""
-    return hasattr(X, "columns") and hasattr(X, "iloc")
 
 
 def _text_column(names: list[str], column: str | None, is_text: Callable[[int], bool], where: str) -> int:
@@ -204,26 +130,9 @@ def _read_file(path: Path, column: str | None) -> Iterable[Any]:
     return _table_column(path, column)
 
 
-def read_lines(path: Path) -> list[str]:
-    """The lines of a text file in UTF-8, or of an .xz with one in it.
-
-    They end at a line feed only: str.splitlines would also cut at U+2028 and other rare characters.
-    """
-    lines = read_text(path).replace("\r\n", "\n").split("\n")
-    return lines[:-1] if lines[-1] == "" else lines
-
-
 def _table_column(path: Path, column: str | None) -> list[Any]:
-    import pyarrow as pa
-
-    if path.suffix.lower() == ".parquet":
-        table = read_parquet(path)
-    else:
-        # a column that was asked for is text, also where every text is a number
-        kinds = {column: pa.string()} if column else {}
-        table, _ = read_csv(path, lambda first: True, newlines_in_values=True, column_types=kinds)
+    table, _ = read_table(path, texts=True, column=column)
     types = table.schema.types
-
-    chosen = table.column(_text_column(table.column_names, column, lambda k: holds_texts(types[k]), str(path)))
+    chosen = table.column(_text_column(table.column_names, column, lambda k: is_text_type(types[k]), str(path)))
     with parsing(path, "not a table whose texts are UTF-8"):
-        return as_list(chosen)
+        return values_of(chosen)

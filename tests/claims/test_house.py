@@ -21,6 +21,7 @@ ORDER = [
     "checks",
     "messages",
     "files",
+    "tables",
     "threads",
     "schedules",
     "text",

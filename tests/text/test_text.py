@@ -13,8 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sparsevae.tables.columns import text_columns
 from sparsevae.text.ids import EOS, PAD
-from sparsevae.text.reading import read_texts, text_columns
+from sparsevae.text.reading import read_texts
 from sparsevae.text.splitting import UNKNOWN
 from sparsevae.text.vocabulary import Vocabulary
 from sparsevae.text.widths import choose_widths

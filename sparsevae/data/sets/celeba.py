@@ -19,8 +19,7 @@ from sparsevae.checks import check_number
 from sparsevae.data.dataset import Dataset
 from sparsevae.data.fetch import ByHand
 from sparsevae.exceptions import DataFileError, unknown
-from sparsevae.files import check_size, opened, parsing, read_all, size_of
-from sparsevae.text.reading import read_lines
+from sparsevae.files import check_size, opened, parsing, read_all, read_lines, size_of
 
 ABOUT = (
     "202,599 aligned photographs of 10,177 celebrities with 40 binary attributes (Liu, Luo, Wang and Tang), cropped "

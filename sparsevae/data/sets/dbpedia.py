@@ -16,8 +16,7 @@ import numpy as np
 from sparsevae.data.dataset import Dataset
 from sparsevae.data.fetch import ByHand
 from sparsevae.exceptions import unknown
-from sparsevae.files import parsing
-from sparsevae.text.reading import read_lines
+from sparsevae.files import parsing, read_lines
 from sparsevae.text.splitting import UNKNOWN
 from sparsevae.text.vocabulary import Vocabulary
 

@@ -10,7 +10,7 @@ from sparsevae.checks import check_number, check_seed
 from sparsevae.data.dataset import Dataset
 from sparsevae.data.fetch import ByHand
 from sparsevae.exceptions import unknown
-from sparsevae.text.reading import read_lines
+from sparsevae.files import read_lines
 
 ABOUT = (
     "Reviews of restaurants, shops and other places with one to five stars, as their writers typed them. Yelp's terms "

@@ -1,0 +1,1 @@
+"""Tables: .csv and .parquet files, DataFrames, and what their columns hold."""
