@@ -110,7 +110,7 @@ def same_model(X: np.ndarray[Any, Any], batch: int, device: torch.device) -> flo
     rows = torch.tensor(X[:batch], device=device).float()
     eps, u = torch.randn(batch, UNITS, device=device), torch.rand(batch, UNITS, device=device)
     with precision("highest"):
-        ours, _ = est.objective().to(device)(est.model_(est.scaling_(rows), Draw(_Fixed(eps, u), hard=False)))
+        ours, _ = est.fitted_.objective.to(device)(est.model_(est.scaling_(rows), Draw(_Fixed(eps, u), hard=False)))
         theirs = peer.loss(rows / 255, eps, u)
         both = torch.autograd.grad(ours, own), torch.autograd.grad(theirs, list(peer.parameters()))
     apart = max(float((a - b).norm() / a.norm()) for a, b in zip(*both, strict=True))

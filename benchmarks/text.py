@@ -113,7 +113,7 @@ def same_model(texts: list[str], size: Size, vocabulary: Vocabulary, device: tor
         for mine, theirs in zip(est.model_.parameters(), peer.parameters(), strict=True):
             theirs.copy_(mine)
         trace = est.model_(rows, Draw(noise, hard=False))
-        ours, _ = est.objective().to(device)(trace)
+        ours, _ = est.fitted_.objective.to(device)(trace)
         theirs = peer.loss(rows, noise.eps, noise.u, gamma=trace.latents["gamma"].value)
     difference = abs(ours.item() - theirs.item()) / abs(ours.item())
     if difference > 1e-4:

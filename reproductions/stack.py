@@ -88,7 +88,7 @@ def _check_alike(members: Sequence[Any]) -> None:
 
     def settings(m: Any) -> dict[str, Any]:
         own = {k: v for k, v in m.get_params(deep=False).items() if k not in (*_OWN, "training")}
-        training = {f"training.{k}": v for k, v in m._training().get_params().items() if k != "seed"}
+        training = {f"training.{k}": v for k, v in m.training_settings().get_params().items() if k != "seed"}
         return {"class": type(m).__name__, **own, **training}
 
     first = settings(members[0])

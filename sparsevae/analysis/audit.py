@@ -107,13 +107,13 @@ def audit(
         if given := [k for k, v in foreign.items() if v is not None]:
             raise TypeError(f"give an estimator or callables, not both: {', '.join(given)} came beside an estimator.")
         check_decoder("audit", est)
-        with inference(est._device()):
+        with inference(est.fitted_.device):
             model = est.model_
-            check_separate("audit", model.posterior, model.prior, est._n_features_out)
-            X = est._read(X, reset=False)
+            check_separate("audit", model.posterior, model.prior, est.fitted_.n_units)
+            X = est.fitted_.rows(X)
             _check_spread(X.shape[0])
             return measure(
-                lambda rows: est._grouped(rows)[0],
+                lambda rows: est.fitted_.blocks(rows).pairs(),
                 X,
                 model.encode,
                 model.decode,

@@ -23,6 +23,8 @@ from sparsevae import metrics
 from sparsevae.analysis.audit import check_coder
 from sparsevae.checks import check_number, check_seed
 from sparsevae.estimator.coder import SparseCoder
+from sparsevae.estimator.samples import draws as draws_of
+from sparsevae.estimator.samples import means as means_of
 from sparsevae.inputs.texts import Texts
 from sparsevae.metrics.arrays import labels, matrix
 from sparsevae.training.history import History
@@ -238,19 +240,19 @@ def classes(
     check_seed("seed", seed)
     if not hasattr(est, "draw_codes"):
         raise TypeError(f"classes compares draws of a code, and {type(est).__name__} has none: use VAE, VSC or HSVAE.")
-    X = est._read(X, reset=False)
-    Z = est._draws(X, int(draws), seed)  # (draws, n, J)
+    X = est.fitted_.rows(X)
+    Z = draws_of(est, X, int(draws), seed)  # (draws, n, J)
     if X_test is None:
         y, number = _checked(y, Z.shape[1], "y")
         learn, test = _halves(y, seed)
         codes, y_learn, drawn, y_drawn = Z[:, learn], y[learn], Z[:, test], y[test]
     else:
         codes, y_learn = Z, labels(y, Z.shape[1], "y")
-        X = est._read(X_test, reset=False)
-        Z = drawn = est._draws(X, int(draws), seed)
+        X = est.fitted_.rows(X_test)
+        Z = drawn = draws_of(est, X, int(draws), seed)
         y, number = _checked(y_test, Z.shape[1], "y_test")
         y_drawn = y
-    kinds = {"draws": Z, **{kind: mean[None] for kind, mean in est._means(X, seed).items()}}
+    kinds = {"draws": Z, **{kind: mean[None] for kind, mean in means_of(est, X, seed).items()}}
     off, words = _off(est, X), _words(est, X)
     values, frequency = np.unique(y_learn, return_counts=True)
     return Classes(
@@ -316,7 +318,7 @@ def _off(est: SparseCoder, X: Any) -> Array | None:
         p_on: Tensor = q.p_on if hasattr(q, "p_on") else q.mean[:, :0]
         return (1 - p_on.double()).clamp(0, 1)
 
-    found = est._answers(X, off)
+    found = est.fitted_.ask(X, off)
     return found if found.shape[1] else None
 
 

@@ -108,7 +108,7 @@ def noise_experiment(
     for name, count in {"most": most, "epochs": epochs, "hold": hold, "revive": revive}.items():
         check_number(name, count, "an integer above 0", lambda v: v > 0, whole=True)
     check_gain_rows(gain_rows)
-    n = est._n_features_out
+    n = est.fitted_.n_units
     if unit is not None:
         check_number("unit", unit, f"an integer, a unit from 0 to {n - 1}", lambda j: 0 <= j < n, whole=True)
     if type(est.model_) is not LatentModel:
@@ -123,8 +123,8 @@ def noise_experiment(
     if not found.active[unit]:
         raise ValueError(f"unit {unit} is inactive already; active are {np.flatnonzero(found.active).tolist()}.")
     copied = copy.deepcopy(est).set_params(training__verbose=0)
-    model = _Degraded(copied.model_, torch.from_numpy(~found.active).to(est._device()))
-    copied.model_ = model.eval()
+    model = _Degraded(copied.model_, torch.from_numpy(~found.active).to(est.fitted_.device))
+    copied.fitted_.model = model.eval()
     table = History()
 
     def stage(phase: str, noise: float, passes: int) -> tuple[float, float, float]:
@@ -161,10 +161,10 @@ def _look(est: SparseCoder, model: _Degraded, X: Any, unit: int, gain_rows: int 
     def draw(q: Distribution, x: Tensor) -> Tensor:
         return model.degrade(q, Draw(PerRow(row_keys(x), mix(7)), hard=True))[1]
 
-    with inference(est._device()):
+    with inference(est.fitted_.device):
         found = measure(
-            est._blocks,
-            est._read(X, reset=False),
+            lambda rows: est.fitted_.blocks(rows).pairs(),
+            est.fitted_.rows(X),
             model.encode,
             model.decode,
             lambda x, q: model.prior(x, model.encode),

@@ -24,6 +24,7 @@ from sparsevae.analysis.measure import per_row
 from sparsevae.checks import check_number
 from sparsevae.distributions.kl import unit_divergence
 from sparsevae.estimator.coder import SparseCoder
+from sparsevae.estimator.learning import plain
 from sparsevae.latent.posteriors import DiscretePosterior, OneHotPosterior
 from sparsevae.networks.convolutions import Convolution, ToImage, ToRows, TransposedConvolution
 from sparsevae.networks.dense import Linear
@@ -75,7 +76,7 @@ def prune(
     check_coder("prune", est)
     check_decoder("prune", est)
     est.check_unchanged()
-    n, model = est._n_features_out, est.model_
+    n, model = est.fitted_.n_units, est.model_
     if model.labelled:
         raise TypeError(f"the units of {type(est).__name__} are the labels of y: leave labels out of y, and fit again.")
     check_separate("prune", model.posterior, model.prior, n)
@@ -99,7 +100,7 @@ def prune(
     cut = np.flatnonzero(~found.active) if chosen is None else chosen
     if len(cut) == n:
         raise ValueError(f"nothing would be left: all {n} units would go. {found.words}")
-    with inference(est._device()):
+    with inference(est.fitted_.device):
         if units is None:
             order = cut[np.argsort((found.gain - found.kl)[cut], kind="stable")]  # the least useful first
             cut = np.sort(_harmless(est, X, order, found.mean, tolerance))
@@ -135,12 +136,12 @@ def _loss(est: SparseCoder, X: Any, cut: Any, mean: Any) -> float:
 
     The other units have the same draws with and without them, so that the difference is known far better than either.
     """
-    model, X = est.model_, est._read(X, reset=False)
+    model, X = est.model_, est.fitted_.rows(X)
     n = X.shape[0]
-    at = torch.from_numpy(cut).to(est._device())
+    at = torch.from_numpy(cut).to(est.fitted_.device)
     constant = torch.from_numpy(mean).to(at.device, torch.float32)[at]
     total, rows = 0.0, np.arange(n) if n <= _ROWS else np.arange(_ROWS) * n // _ROWS
-    for x, count in est._grouped(X[rows])[0]:
+    for x, count, _ in est.fitted_.blocks(X[rows]):
         q, p = model.encode(x), model.prior(x, model.encode)
         for seed in range(_DRAWS):
             z = per_row(seed)(q, x)
@@ -153,21 +154,22 @@ def _loss(est: SparseCoder, X: Any, cut: Any, mean: Any) -> float:
 
 def _operate(est: SparseCoder, smaller: SparseCoder, keep: Tensor, cut: Tensor, mean: Tensor) -> None:
     old, new, n = est.model_, smaller.model_, len(mean)
-    device = est._device()
+    device = est.fitted_.device
     keep, cut, mean = keep.to(device), cut.to(device), mean.to(device)
     _cut_head(new.encoder, keep, n, new.posterior.width(n))
     _cut_input(new.decoder, keep, cut, mean, n)
     smaller.n_components = len(keep)
     if smaller.decoder is not None:  # the user's own module, now for a smaller code; a head of ours follows it
         smaller.decoder = copy.deepcopy(next(new.decoder.children())).cpu()
-    smaller.built_ = smaller._plain()
-    prior = smaller.prior().to(device)
+    made = smaller.build(smaller.fitted_.data, None).model
+    smaller.fitted_.built = plain(smaller)
+    prior = made.prior.to(device)
     own, less = old.prior.state_dict(), prior.state_dict()  # numbers with another shape there are those of units
     prior.load_state_dict({k: v if v.shape == less[k].shape else v.index_select(-1, keep) for k, v in own.items()})
     new.prior = prior
     if isinstance(new.posterior, DiscretePosterior):
-        new.posterior.size = cast(DiscretePosterior, smaller.posterior()).size  # of bits, a cap that is their number
-    smaller._moments = None  # Adam's moments have the old shapes
+        new.posterior.size = cast(DiscretePosterior, made.posterior).size  # of bits, a cap that is their number
+    smaller.fitted_.moments = None  # Adam's moments have the old shapes
     # A decoder may use z elsewhere than in its first layer; only the whole of it shows that.
     z = torch.randn(16, n, generator=torch.Generator().manual_seed(0)).to(device)
     z[:, cut] = mean[cut].float()

@@ -82,7 +82,9 @@ def second_stage(
     check_number("n_draws", n_draws, "an integer above 0", lambda n: n > 0, whole=True)
     check_decoder("second_stage", est)
     _check_free(est)
-    codes = est.draw_codes(X, n_draws, seed=est._training().seed).reshape(-1, est._n_features_out)  # (n_draws N, J)
+    codes = est.draw_codes(X, n_draws, seed=est.training_settings().seed).reshape(
+        -1, est.fitted_.n_units
+    )  # (n_draws N, J)
     likelihood = _distribution(codes)
     stage = VAE(
         min(16, codes.shape[1]) if n_components is None else n_components,
@@ -99,7 +101,7 @@ def second_stage(
 
 def settings(est: SparseCoder, **changes: Any) -> Training:
     """How a second stage is trained unless told otherwise: the first stage's seed and machine, a gentler rate."""
-    own = est._training()
+    own = est.training_settings()
     defaults: dict[str, Any] = {
         "learning_rate": 1e-3,
         "kl_warmup": 0.2,
@@ -112,8 +114,8 @@ def settings(est: SparseCoder, **changes: Any) -> Training:
 
 def _check_free(est: SparseCoder) -> None:
     """Refuse codes whose units cannot take any value beside any other; their law says so, whatever x is."""
-    posterior, n = est.model_.posterior, est._n_features_out
-    q = posterior(torch.zeros(1, posterior.width(n), device=est._device()))
+    posterior, n = est.model_.posterior, est.fitted_.n_units
+    q = posterior(torch.zeros(1, posterior.width(n), device=est.fitted_.device))
     for dist in getattr(q, "parts", (q,)):
         if isinstance(dist, OneHotCode):
             rule = f"have exactly one unit on in each group of {dist.categories}"

@@ -71,9 +71,9 @@ def suggest_size(
         came = f"the class {est.__name__}" if isinstance(est, type) else f"a {type(est).__name__}"
         raise TypeError(f"suggest_size needs an estimator of sparsevae or its class, such as VAE; got {came}.")
     clone(recipe).set_params(n_components=int(start)).check()
-    largest = clone(recipe).set_params(n_components=int(most))  # a cap may bind there and not at the first size
-    check_separate(f"suggest_size of up to {most} units", largest.posterior(), largest.prior(), int(most))
-    folder = recipe._training().folder
+    largest = clone(recipe).set_params(n_components=int(most)).prepare(X).model_  # a cap may bind there first
+    check_separate(f"suggest_size of up to {most} units", largest.posterior, largest.prior, int(most))
+    folder = recipe.training_settings().folder
     table, size = History(), int(start)
     while True:
         fitted = clone(recipe).set_params(n_components=size)

@@ -116,7 +116,7 @@ def interpolate(est: SparseCoder, a: Any, b: Any, *, steps: int = 8, mode: str =
     Dense codes only move: their "discrete" walk stays where it starts. Counts move in whole numbers.
     """
     start, end = _code("interpolate", est, a), _code("interpolate", est, b)
-    codes, labels = walk(start, end, steps, mode, whole=est._largest() is not None)
+    codes, labels = walk(start, end, steps, mode, whole=est.fitted_.largest is not None)
     return Interpolation(codes, _decode(est, codes), labels)
 
 
@@ -129,7 +129,7 @@ def activation_matrix(est: SparseCoder, X: Any, y: Any) -> ActivationMatrix:
     """
     check_coder("activation_matrix", est)
     Z = est.transform(X)
-    return class_shares(Z if scipy.sparse.issparse(Z) else np.asarray(Z), y, sparse=est._sparse())
+    return class_shares(Z if scipy.sparse.issparse(Z) else np.asarray(Z), y, sparse=est.fitted_.sparse)
 
 
 def active(code: Array) -> Array:
@@ -236,7 +236,7 @@ def _units(units: Sequence[int] | None, code: Array) -> Array:
 
 def unit_values(est: SparseCoder, units: Array) -> Array:
     """What to set units to when nobody says, (V,): all that each can be, of whole numbers, else `VALUES`."""
-    largest = est._largest()
+    largest = est.fitted_.largest
     return VALUES.copy() if largest is None else np.arange(int(largest[units].min()) + 1, dtype=np.float32)
 
 

@@ -16,6 +16,7 @@ from sparsevae import metrics
 from sparsevae.analysis.audit import check_coder
 from sparsevae.checks import check_number
 from sparsevae.estimator.coder import SparseCoder
+from sparsevae.estimator.samples import means as means_of
 from sparsevae.inputs.kind import as_list, texts_of
 from sparsevae.inputs.texts import Texts
 from sparsevae.training.history import History
@@ -98,8 +99,8 @@ def _weights(caller: str, est: SparseCoder, X: Any, n: int, poles: bool) -> tupl
             f"{caller} is for models of texts, and this {type(est).__name__} was fitted on numbers: plots.features "
             "shows what its units do."
         )
-    rows = est._read(X, reset=False)
-    means = est._means(rows)
+    rows = est.fitted_.rows(X)
+    means = means_of(est, rows)
     mean = means["gated"] if "gated" in means else means["mean"]
     if poles:
         mean = np.stack([mean, -mean], -1).clip(min=0).reshape(len(mean), -1)

@@ -16,7 +16,7 @@ from sparsevae.cli.options import Part
 if TYPE_CHECKING:
     from sparsevae.data import Dataset
     from sparsevae.estimator.coder import SparseCoder
-    from sparsevae.estimator.supervised import LabelledCoder
+    from sparsevae.estimator.supervised import FromLabels
 
 
 SECOND_STAGE = "second-stage"  # within a model's folder: the folder of a model of its codes
@@ -137,14 +137,14 @@ def part_of(found: Dataset, part: Part) -> Any:
     return X if found.columns is None else Table(X, found.columns)
 
 
-def as_labelled(est: SparseCoder) -> LabelledCoder | None:
+def as_labelled(est: SparseCoder) -> FromLabels | None:
     """The model, where it learns from labels."""
-    from sparsevae.estimator.supervised import LabelledCoder
+    from sparsevae.estimator.supervised import FromLabels
 
-    return est if isinstance(est, LabelledCoder) else None
+    return est if isinstance(est, FromLabels) else None
 
 
-def labels(est: LabelledCoder, data: str, found: Dataset, part: Part) -> tuple[Any, list[str] | None]:
+def labels(est: FromLabels, data: str, found: Dataset, part: Part) -> tuple[Any, list[str] | None]:
     """What a model learns from beside the rows, and the names of its labels where they have any."""
     import numpy as np
 

@@ -17,6 +17,7 @@ class Family(nn.Module):
     parts: ClassVar[int] = 1
     density: ClassVar[bool] = True  # whether what it gives has one: without it there is no bound
     discrete: ClassVar[bool] = False  # whether its values are whole numbers: training then relaxes or scores them
+    sparse: ClassVar[bool] = False  # whether its codes have exact zeros: they are then CSR matrices
 
     def width(self, n: int) -> int:
         return self.parts * n
@@ -24,6 +25,10 @@ class Family(nn.Module):
     def largest(self, n: int) -> Tensor | None:
         """The largest value of each of n units, (n,), where values are whole numbers from 0; None for real values."""
         return None
+
+    def code(self, mode: Tensor) -> Tensor:
+        """What `transform` gives of a mode, (..., n)."""
+        return mode
 
     def forward(self, raw: Tensor) -> Distribution:
         raise NotImplementedError

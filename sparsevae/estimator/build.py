@@ -18,7 +18,7 @@ from sparsevae.threads import threads
 from sparsevae.training.settings import Training
 
 if TYPE_CHECKING:
-    from sparsevae.estimator.base import Learner
+    from sparsevae.estimator.coder import SparseCoder as Learner
 
 DEFAULT_HIDDEN = {"numbers": (400,), "texts": (128,)}
 """What hidden=None means, by kind of data."""
@@ -61,7 +61,7 @@ def check_settings(est: Learner, kind: Input) -> None:
     for key, values in legal.items():
         if (value := getattr(est, key, values[0])) not in values:
             raise ValueError(f"for texts {key} must be {' or '.join(map(repr, values))}, got {value!r}.")
-    if est._training().binarise:
+    if est.training_settings().binarise:
         raise ValueError("training.binarise is for pixels, and X holds texts: leave it False.")
     if est.hidden is not None and len(est.hidden) != 1:
         raise ValueError(f"for texts hidden must be one size, that of the GRU's states, got {est.hidden!r}.")
@@ -75,12 +75,12 @@ def choose_likelihood(est: Learner, kind: Input, X: Any) -> None:
     with threads(1):  # sums depend on how many threads share them, and a resumed run must find the same scaling
         data = stats_of(X)
     kind.scaling = scalings.choose(est.scale, data, X.dtype)
-    kind.likelihood_name = est.likelihood
+    kind.likelihood_name = getattr(est, "likelihood", "auto")
     if kind.likelihood_name == "auto":
         levels = kind.levels(data)
         binary = bool(levels) and levels <= {0.0, 1.0}
-        kind.likelihood_name = "bernoulli" if binary or est._training().binarise else "gaussian"
-    if kind.likelihood_name == "gaussian" and est._generates():
+        kind.likelihood_name = "bernoulli" if binary or est.training_settings().binarise else "gaussian"
+    if kind.likelihood_name == "gaussian" and est.decodes:
         # what varies less than its variance's floor would go unseen
         kind.scaling = scalings.choose(est.scale, data, X.dtype, least=est.variance_floor)
     check_support(est, kind, data)
@@ -92,7 +92,11 @@ def check_support(est: Learner, kind: Input, data: Stats) -> None:
         return
     likelihood, (low, high) = likelihood_for(est, kind), kind.span(data)
     problem = likelihood.check(low, high)
-    if problem is None and est._training().binarise and (kind.likelihood_name != "bernoulli" or low < 0 or high > 1):
+    if (
+        problem is None
+        and est.training_settings().binarise
+        and (kind.likelihood_name != "bernoulli" or low < 0 or high > 1)
+    ):
         problem = f"training.binarise needs likelihood='bernoulli' and values in [0, 1], got {low:g} to {high:g}"
     if problem:
         raise ValueError(f"{problem} after scale={est.scale!r}. Rescale X, or use likelihood='gaussian'.")
@@ -108,7 +112,9 @@ def likelihood_for(est: Learner, kind: Input) -> Likelihood:
     if isinstance(kind, Texts):
         projection = Projection(est.hidden_[0], len(kind.vocabulary))
         return TokenData(projection, positions=kind.width, longest=int(kind.text.max_length) + 1)
-    return choose(kind.likelihood_name, variance_floor=est.variance_floor, variance=est.variance)
+    return choose(
+        kind.likelihood_name, variance_floor=getattr(est, "variance_floor", 1.0), variance=getattr(est, "variance", 1.0)
+    )
 
 
 def embedding_for(kind: Input) -> Embedding | None:

@@ -1,57 +1,189 @@
-"""SparseCoder: the scikit-learn face of every model. What is asked of a fitted one: codes, scores, samples, save.
+"""SparseCoder: the scikit-learn face of every model.
 
-A model is a subclass with a recipe: `posterior()`, `prior()`, `objective()` and, where it has them, `schedules()`. How
-it is fitted is in `base`.
+A model is a subclass that mixes in the fields it has (`fields`) and says how it is built (`build`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self, cast
+from typing import Annotated, Any, ClassVar, Self
 
-import numpy as np
 import sklearn
 import torch
-from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.utils.validation import check_is_fitted
-from torch import Tensor
-from torch.distributions import Distribution
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.validation import check_consistent_length, check_is_fitted
+from torch import Generator, Tensor, nn
 
 from sparsevae.checks import check_number, check_room, check_seed
-from sparsevae.estimator import evaluation
-from sparsevae.estimator.base import Learner
-from sparsevae.estimator.blocks import fitted, in_order
-from sparsevae.estimator.build import training_for
-from sparsevae.estimator.saving import below, fill
+from sparsevae.estimator import evaluation, learning, samples
+from sparsevae.estimator.assemble import Build, DataSpec
+from sparsevae.estimator.blocks import fitted
+from sparsevae.estimator.fields import ObservedData
+from sparsevae.estimator.fitted import Learned
+from sparsevae.estimator.saving import stored
 from sparsevae.estimator.scores import ImportanceBound, bounds_of, importance_of, meaning_of, relaxed_of
-from sparsevae.inputs.arrays import Arrays
+from sparsevae.inputs import scaling as scalings
 from sparsevae.inputs.base import Array
-from sparsevae.inputs.codes import read_codes
 from sparsevae.inputs.kind import as_list
-from sparsevae.inputs.rows import place, to_csr
-from sparsevae.inputs.texts import Texts
-from sparsevae.latent.bounds import SPREAD
-from sparsevae.latent.codes import capped, code_sites, means_of
-from sparsevae.latent.model import Site
-from sparsevae.latent.posteriors import SPARSE
-from sparsevae.likelihoods.tokens import TokenData
-from sparsevae.parameters import check_caps, encode, parameters
-from sparsevae.sampling.draw import Draw
-from sparsevae.sampling.noise import Fresh, PerRow, mix, row_keys
+from sparsevae.inputs.rows import to_csr
+from sparsevae.inputs.texts import Text, Texts
+from sparsevae.latent.objective import Term, free_bits, kl
+from sparsevae.networks.architectures import NETWORKS, chosen
+from sparsevae.parameters import check_caps, check_choice, check_sizes, decode, parameters
 from sparsevae.storage.folder import save_folder
-from sparsevae.threads import ordinary
-from sparsevae.training.history import History
+from sparsevae.training.loop import Watch
 from sparsevae.training.settings import Training
 
-_LEFT_OPEN = ("steps", "batch_size", "learning_rate")  # of training: the data settle them where the user does not
+_NESTED = {"training": Training, "text": Text}  # parameters that have parameters
+
+
+def _decodes(est: SparseCoder) -> bool:
+    return est.decodes
+
+
+def _has_bound(est: SparseCoder) -> bool:
+    return est.has_bound
 
 
 @parameters
-class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Learner):
-    """What all estimators share. Learned: `model_`, `input_` (with `scaling_`, `likelihood_`), `history_`."""
+class SparseCoder(Learned, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+    """What all estimators share: the encoder's fields, and what is asked of a fitted model.
+
+    Learned: `fitted_`, with the model, the kind of data, the settings in force and the history, and `model_`,
+    `history_` and so on as short ways to them.
+    """
+
+    hidden: Annotated[
+        tuple[int, ...] | None,
+        "Hidden layers of the encoder; the decoder mirrors them. None: (400,); for texts, one GRU, (128,).",
+    ] = None
+    network: Annotated[
+        str,
+        "auto (gru for texts, dense for numbers), conv (any image; then `hidden`), asperti (28 x 28), mat (32 x 32).",
+    ] = "auto"
+    image_shape: Annotated[
+        tuple[int, ...] | None,
+        "(H, W) or (H, W, C) of a row, for convolutions and pictures; None: a square grey image.",
+    ] = None
+    encoder: Annotated[nn.Module | None, "Your own network, (B, D) -> (B, any width); a linear head is added."] = None
+    scale: Annotated[str, "auto, standard, unit-norm or none; stored, and undone by inverse_transform."] = "auto"
+    training: Annotated[Training | None, "Training settings; None means Training()."] = None
+
+    defaults_by_kind: ClassVar[Mapping[str, Mapping[str, Any]]] = {}  # kind of data -> argument -> what None means
+
+    # -- what a model says of itself ----------------------------------------------------------------------------
+
+    def build(self, data: DataSpec, weights: Generator | None) -> Build:
+        """The model for these data, its first weights drawn from `weights`; None: weights come from elsewhere."""
+        raise NotImplementedError
+
+    def check(self) -> None:
+        """Refuse constructor arguments that cannot work; subclasses add their own."""
+        if self.hidden is not None:
+            check_sizes("hidden", self.hidden, empty=True)
+        check_choice("network", self.network, ("auto", *NETWORKS))
+        if self.image_shape is not None:
+            self._check_image_shape(self.image_shape)
+        check_choice("scale", self.scale, scalings.SCALES)
+        for name in ("encoder", "decoder"):
+            if not isinstance(own := getattr(self, name, None), (nn.Module, type(None))):
+                raise TypeError(f"{name} must be a torch.nn.Module or None, got {type(own).__name__}.")
+        for name, kind in _NESTED.items():
+            if not isinstance(own := getattr(self, name, None), (kind, type(None))):
+                raise TypeError(f"{name} must be a {kind.__name__}(...) or None, got {own!r}.")
+        self.training_settings().validate()
+        self.text_settings().validate()
+
+    def _check_image_shape(self, shape: Any) -> None:
+        expected = "(height, width) or (height, width, channels), such as (28, 28) or (32, 32, 3)"
+        if not (isinstance(shape, (tuple, list)) and len(shape) in (2, 3)):
+            raise ValueError(f"image_shape must be {expected}; got {shape!r}.")
+        for size in shape:
+            check_number("image_shape", size, expected, lambda n: n > 0, whole=True)
+
+    def check_run(self, steps: int) -> None:
+        """Refuse what does not fit a run of so many steps."""
+
+    @classmethod
+    def default_training(cls) -> Training:
+        """What training=None means."""
+        return Training()
+
+    def read_targets(self, y: Any, *, label_names: Any = None, classes: Any = None) -> Any:
+        """y as numbers, (n, L), for models that learn from labels; None: y is ignored."""
+        return None
+
+    def before_fit(self, X: Any, Y: Any, *, tune: bool) -> None:
+        """See the checked rows and targets before the model is built; `tune`: in `fit`, not in `partial_fit`."""
+
+    @property
+    def decodes(self) -> bool:
+        """Whether codes can be decoded."""
+        return isinstance(self, ObservedData)
+
+    @property
+    def has_bound(self) -> bool:
+        """Whether there are p(x|z) and p(z), and so samples and a bound on log p(x)."""
+        return self.decodes
+
+    # -- settings -----------------------------------------------------------------------------------------------
+
+    def training_settings(self) -> Training:
+        """`training`, or what None means."""
+        return self.default_training() if self.training is None else self.training
+
+    def text_settings(self) -> Text:
+        """`text`, or what None means."""
+        return getattr(self, "text", None) or Text()
+
+    def value(self, name: str) -> Any:
+        """A constructor argument, or what None means for the data that the model is built for; before, for numbers."""
+        own = getattr(self, name)
+        known = self.fitted_.defaults if hasattr(self, "fitted_") else self.defaults_by_kind["numbers"]
+        return known[name] if own is None else own
+
+    def kl_term(self) -> Term:
+        """The KL of every latent variable, or the one with free nats that `training.free_bits` asks for."""
+        floor = self.training_settings().free_bits
+        return free_bits(floor) if floor else kl
+
+    def refuse_free_bits(self) -> None:
+        """For models whose terms are not a KL per unit."""
+        if self.training_settings().free_bits:
+            raise ValueError(f"training.free_bits is for a KL per unit; {type(self).__name__} has none. Leave it at 0.")
+
+    def set_params(self, **params: Any) -> Self:
+        """Set constructor arguments; `training__steps=...` works also where training is None, and so for text."""
+        for name, default in {"training": self.default_training, "text": Text}.items():
+            if any(k.startswith(f"{name}__") for k in params) and params.get(name, getattr(self, name, 0)) is None:
+                params[name] = default()
+        super().set_params(**params)
+        return self
+
+    def in_force(self) -> dict[str, Any]:
+        """What this model was fitted with, by argument: what None and "auto" came to for these data.
+
+        Without `encoder`, `decoder` and `training`; of texts with their settings and the size of the vocabulary.
+        """
+        found = self.fitted_
+        own: dict[str, Any] = {k: getattr(self, f"{k}_", decode(v)) for k, v in found.resolved().items()}
+        own["network"] = chosen(own["network"], texts=isinstance(found.input, Texts))
+        return own | found.input.in_force()
+
+    def check_unchanged(self) -> None:
+        """Refuse to go on with a model whose constructor has come to say something else."""
+        learning.check_unchanged(self)
 
     # -- scikit-learn -------------------------------------------------------------------------------------------
+
+    @property
+    def _n_features_out(self) -> int:
+        return self.fitted_.n_units
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "fitted_")
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -59,20 +191,78 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Learner):
         tags.transformer_tags.preserves_dtype = []
         return tags
 
-    @property
-    def _n_features_out(self) -> int:
-        return self.model_.prior.n_components
+    def _wants_frame(self) -> bool:
+        """set_output, or scikit-learn's own configuration, asked for a DataFrame, which has no sparse form."""
+        everywhere = sklearn.get_config()["transform_output"]
+        return bool(getattr(self, "_sklearn_output_config", {}).get("transform", everywhere) != "default")
+
+    # -- fit ----------------------------------------------------------------------------------------------------
+
+    def fit(self, X: Any, y: Any = None, *, watch: Watch | None = None) -> Self:
+        """Learn the model from X: array, DataFrame, CSR matrix, tensor, memory map or path; or texts, a list of str.
+
+        `y` is ignored. `watch` is called with every report, a row of `history_`, when the model is as of that step:
+        transform, evaluate and the rest then tell how it is on its way.
+        """
+        return self._learn(X, y, watch)
+
+    def partial_fit(self, X: Any, y: Any = None) -> Self:
+        """One more pass over new data at the initial rate, all schedules at their ends; scaling stays as it is.
+
+        So does a slope that is part of the law, once there are steps behind it: where the last run left it.
+        The first call on a new estimator settles scaling and likelihood, or the vocabulary, from its X. The optimiser
+        goes on with the moments of the last step. They begin anew where there are none for these weights: in a saved
+        model, a third of the size, and after a run with patience, which ends with the weights of its best report.
+        """
+        return self._pass_over(X, y)
+
+    def prepare(self, X: Any, y: Any = None) -> Self:
+        """What `fit` does before its first step: X is checked, the model is built for it, untrained."""
+        self._begin(X, y, {})
+        return self
+
+    def _begin(self, X: Any, y: Any, about_y: dict[str, Any], *, tune: bool = True) -> tuple[Any, Any, Build]:
+        """Checked rows and targets, and the model for them."""
+        self.check()
+        if hasattr(self, "fitted_"):
+            del self.fitted_  # should X or y be refused, no old model goes with half-new settings
+        kind, X = learning.first_look(self, X)
+        Y = self._targets(X, y, about_y)
+        self.before_fit(X, Y, tune=tune)
+        return X, Y, learning.build(self, kind, X, Y)
+
+    def _learn(self, X: Any, y: Any, watch: Watch | None, **about_y: Any) -> Self:
+        X, Y, made = self._begin(X, y, about_y)
+        learning.train_on(self, X, Y, made, watch)
+        return self
+
+    def _pass_over(self, X: Any, y: Any, **about_y: Any) -> Self:
+        if hasattr(self, "fitted_"):
+            self.check()
+            X = self.fitted_.rows(X)
+            Y = self._targets(X, y, about_y)
+            self.before_fit(X, Y, tune=False)
+        else:
+            X, Y, _ = self._begin(X, y, about_y, tune=False)
+        learning.pass_over(self, X, Y)
+        return self
+
+    def _targets(self, X: Any, y: Any, about_y: dict[str, Any]) -> Any:
+        Y = self.read_targets(y, **about_y)
+        if Y is not None:
+            check_consistent_length(X, Y)
+        return Y
+
+    def to(self, device: str | torch.device) -> Self:
+        """Move a fitted model to a device."""
+        self.fitted_.to(device)
+        return self
 
     def fit_transform(self, X: Any, y: Any = None, **more: Any) -> Any:
         """`fit`, then `transform`; a generator's items are taken once."""
         return super().fit_transform(as_list(X), y, **more)
 
     # -- codes --------------------------------------------------------------------------------------------------
-
-    def _grouped(self, X: Any, draws: int = 1) -> tuple[Iterator[tuple[Tensor, int]], Array | None]:
-        """Blocks of rows of one width each, and the order that takes what is made of them back to X's."""
-        groups, order = self.input_.group_by_width(X)
-        return (block for rows in groups for block in self._blocks(rows, draws)), order
 
     @fitted
     def transform(self, X: Any, *, max_active: int | None = None) -> Any:
@@ -82,68 +272,27 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Learner):
         row's non-zeros, those whose gates are most probable and, of equally probable ones, the largest values. Gaussian
         models return a dense array of means.
         """
-        X = self._read(X, reset=False)
+        own = self.fitted_
+        blocks = own.blocks(own.rows(X))
         if max_active is not None:
             check_number("max_active", max_active, "an integer above 0", lambda k: k > 0, whole=True)
-        blocks, order = self._grouped(X)
-        codes = (self._code(self.model_.encode(x), max_active)[:n].cpu().numpy() for x, n in blocks)
-        dense = not self._sparse() or self._wants_frame()
-        return in_order(np.concatenate(list(codes)) if dense else to_csr(codes), order)
 
-    def _sparse(self) -> bool:
-        return isinstance(self.model_.posterior, SPARSE)
+        def code(x: Tensor) -> Tensor:
+            return own.code(own.model.encode(x), max_active)
 
-    def _wants_frame(self) -> bool:
-        """set_output, or scikit-learn's own configuration, asked for a DataFrame, which has no sparse form."""
-        everywhere = sklearn.get_config()["transform_output"]
-        return bool(getattr(self, "_sklearn_output_config", {}).get("transform", everywhere) != "default")
+        if own.sparse and not self._wants_frame():
+            return blocks.in_order(to_csr(blocks.each(code)))
+        return blocks.map(code)
 
-    def _code(self, q: Distribution, max_active: int | None) -> Tensor:
-        if max_active is None or max_active >= q.event_shape[0]:
-            mode: Tensor = q.mode
-            return mode
-        if not hasattr(q, "ranking"):
-            raise ValueError(f"max_active needs a code with gates; {type(self).__name__} codes are dense. Use VSC.")
-        return capped(q, max_active)
-
-    def _largest(self) -> Array | None:
-        """The largest value of each unit in a code of whole numbers, (J,); None for real values."""
-        found = self.model_.posterior.largest(self._n_features_out)
-        return None if found is None else found.numpy()
-
+    @available_if(_has_bound)
     def draw_codes(self, X: Any, n: int = 1, *, seed: int = 0) -> Array:
         """Hard draws of q(z|x), n of every row: (n, rows, J), dense. A row's draws depend on (seed, row) alone."""
-        check_number("n", n, "an integer above 0", lambda k: k > 0, whole=True)
+        check_number("n", n, "an integer above 0", lambda n: n > 0, whole=True)
         check_seed("seed", seed)
-        X = self._read(X, reset=False)
-        check_room(n * X.shape[0] * self._n_features_out, {"n": n, "rows of X": X.shape[0]}, "the draws")
-        return self._draws(X, int(n), seed)
-
-    @fitted
-    def _draws(self, X: Any, n: int, seed: int) -> Array:
-        """`draw_codes` of rows that were read. A row is encoded once, and nothing but the draws is held of all rows."""
-        blocks, order = self._grouped(X)
-        places = np.arange(X.shape[0]) if order is None else order.argsort()  # of grouped rows in X
-        found = np.empty((n, X.shape[0], self._n_features_out), np.float32)
-        for x, rows in blocks:
-            keys, q = row_keys(x), self.model_.encode(x)
-            here, places = places[:rows], places[rows:]
-            streams = keys + torch.arange(1, n + 1, device=x.device)[:, None] * SPREAD  # (n, B), one for every draw
-            for k, own in enumerate(streams):
-                found[k, here] = Draw(PerRow(own, mix(seed, 10)), hard=True)(q)[:rows].cpu().numpy()
-        return found
-
-    def _ask(self, X: Any, question: Callable[[Distribution], Tensor]) -> Array:
-        """A question to q(z|x), row by row; (n, ...)."""
-        return self._answers(self._read(X, reset=False), question)
-
-    @fitted
-    def _answers(self, X: Any, question: Callable[[Distribution], Tensor]) -> Array:
-        """`_ask` of rows that were read."""
-        blocks, order = self._grouped(X)
-        answers = [question(self.model_.encode(x))[:n].cpu().numpy() for x, n in blocks]
-        found: Array = in_order(np.concatenate(answers), order)
-        return found
+        check_is_fitted(self)
+        X = self.fitted_.rows(X)
+        check_room(n * X.shape[0] * self.fitted_.n_units, {"n": n, "rows of X": X.shape[0]}, "the draws")
+        return samples.draws(self, X, int(n), seed)
 
     def posterior_means(self, X: Any, *, seed: int | None = None) -> dict[str, Array]:
         """Means of q(z|x), (rows, J) each: of units with gates `slab`, when they are on, and `gated`, P(on) times it;
@@ -154,32 +303,17 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Learner):
         """
         if seed is not None:
             check_seed("seed", seed, "an integer or None")
-        return self._means(self._read(X, reset=False), seed)
+        check_is_fitted(self)
+        return samples.means(self, self.fitted_.rows(X), seed)
 
-    @fitted
-    def _means(self, X: Any, seed: int | None = None) -> dict[str, Array]:
-        """`posterior_means` of rows that were read."""
-        (blocks, order), found = self._grouped(X), []
-        for x, n in blocks:
-            qs = [self.model_.encode(x)] if seed is None else [site.q for site in self._sites(x, mix(seed, 11))]
-            found.append({kind: mean[:n].cpu().numpy() for kind, mean in means_of(qs).items()})
-        return {kind: in_order(np.concatenate([each[kind] for each in found]), order) for kind in found[0]}
-
-    def _sites(self, x: Tensor, seed: int) -> list[Site]:
-        """The latent variables that codes are made of, in one hard telling of rows x."""
-        return code_sites(self.model_(x, Draw(PerRow(row_keys(x), seed), hard=True)))
-
+    @available_if(_decodes)
     @fitted
     def inverse_transform(self, Z: Any) -> Any:
         """Decode: the mean of p(x|z) for every code, in X's own units; for texts a list of str, the likeliest words."""
-        return self.input_.concatenate([self._decode(z)[:n] for z, n in self._codes(Z)])
+        own = self.fitted_
+        return own.input.concatenate([samples.decode(self, z)[:n] for z, n, _ in own.code_blocks(Z)])
 
-    def _codes(self, Z: Any) -> Iterator[tuple[Tensor, int]]:
-        """A user's codes in blocks of one size, the last one filled up, and how many of them count."""
-        rows = place(read_codes(Z, self._n_features_out), self._device(), resident=False)
-        return ((rows.take(index), n) for index, n in self._places(rows))
-
-    @fitted
+    @available_if(_has_bound)
     def generate(
         self, Z: Any, how: str = "greedy", *, temperature: float = 1.0, beams: int = 5, seed: int = 0
     ) -> list[str]:
@@ -188,19 +322,9 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Learner):
         `temperature` and `seed` are for "sample": below 1 it keeps to likely words. `beams` beginnings are kept by
         "beam", which looks for the likeliest text as a whole. For models of texts.
         """
-        if not isinstance(self.input_, Texts):
-            raise ValueError(
-                f"generate writes texts, and this {type(self).__name__} was fitted on numbers: use "
-                "inverse_transform, or sample."
-            )
-        check_number("temperature", temperature, "a number above 0", lambda t: t > 0)
-        check_number("beams", beams, "an integer above 0", lambda b: b > 0, whole=True)
-        check_room(beams * self.input_.width, {"beams": beams}, "the beginnings of a text", self._device())
-        more: dict[str, Any] = {"temperature": temperature, "beams": int(beams), "noise": self._fresh(seed).noise}
-        likelihood = cast(TokenData, self.model_.likelihood)
-        blocks = (likelihood.write(self.model_.decode(z[:n]), how, **more) for z, n in self._codes(Z))
-        return self.input_.concatenate([self.input_.to_user(tokens) for tokens in blocks])
+        return samples.generate(self, Z, how, temperature=temperature, beams=beams, seed=seed)
 
+    @available_if(_decodes)
     def reconstruct(self, X: Any, **how: Any) -> Any:
         """What is left of X after its code: `inverse_transform` of `transform`; for texts `how` goes to `generate`."""
         Z = self.transform(X)
@@ -208,11 +332,14 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Learner):
 
     # -- scores -------------------------------------------------------------------------------------------------
 
+    @available_if(_has_bound)
     def score_meaning(self, X: Any) -> str:
         """What a score of X is: 'bound' (on log p(x)), or 'cross-entropy' (grey pixels), 'normalised-row density', or
         'joint density at the code' (log p(x, z) of an autoencoder without noise)."""
-        return meaning_of(self, self._read(X, reset=False))
+        check_is_fitted(self)
+        return meaning_of(self, self.fitted_.rows(X))
 
+    @available_if(_has_bound)
     def score_samples(self, X: Any, *, n_samples: int = 10) -> Array:
         """Per item, nats: the ELBO with hard draws and unit weights, a true lower bound on log p(x) in the mean.
 
@@ -221,12 +348,16 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Learner):
         row at the stated variance floor, and VAE(noise=False) has a joint density at the code. The noise of a row
         depends on (seed, row) alone.
         """
-        return bounds_of(self, self._read(X, reset=False), n_samples).elbo.numpy()
+        check_is_fitted(self)
+        found: Array = bounds_of(self, self.fitted_.rows(X), n_samples).elbo.numpy()
+        return found
 
+    @available_if(_has_bound)
     def score(self, X: Any, y: Any = None) -> float:
         """Mean of `score_samples`, nats per item."""
         return float(self.score_samples(X).mean())
 
+    @available_if(_has_bound)
     def importance_bound(self, X: Any, *, n_samples: int = 1000) -> ImportanceBound:
         """The importance-weighted bound on log p(x) of every item; refused where scores are no bounds.
 
@@ -234,7 +365,8 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Learner):
         (`pareto_k` above .7, and less than half of the samples effective) a bound may be nats away, whatever its
         standard error says; there is a warning if those are more than one row in twenty.
         """
-        return importance_of(self, self._read(X, reset=False), n_samples)
+        check_is_fitted(self)
+        return importance_of(self, self.fitted_.rows(X), n_samples)
 
     @fitted
     def evaluate(self, X: Any, *, caps: Sequence[int] = (), n_samples: int = 10) -> dict[str, Any]:
@@ -262,30 +394,21 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Learner):
         returns; and two perplexities per word, by the score and by `nll`.
         """
         check_caps(caps)
-        return evaluation.evaluate(self, self._read(X, reset=False), caps, n_samples)
+        return evaluation.evaluate(self, self.fitted_.rows(X), caps, n_samples)
 
+    @available_if(_has_bound)
     def relaxed_objective(self, X: Any) -> Array:
         """Per item, nats: the training objective with unit weights and the draws that training takes; no bound.
 
         Compare `score_samples`: for a code that training relaxes (concrete, paper, VSC's sigmoid) the gap says how
         much of the objective the hard code keeps.
         """
-        return relaxed_of(self, self._read(X, reset=False))
+        check_is_fitted(self)
+        return relaxed_of(self, self.fitted_.rows(X))
 
     # -- samples ------------------------------------------------------------------------------------------------
 
-    def _decode(self, z: Tensor, draw: Draw | None = None) -> Any:
-        """Codes (B, J) in X's own form: the decoded x, or a draw of p(x|z)."""
-        likelihood, p = self.model_.likelihood, self.model_.decode(z)
-        return self.input_.to_user(likelihood.point(p) if draw is None else likelihood.draw(p, draw))
-
-    def _fresh(self, seed: int) -> Draw:
-        check_seed("seed", seed)
-        return Draw(Fresh(torch.Generator(self._device()).manual_seed(mix(seed, 6))), hard=True)
-
-    def _check_samples(self, n: int) -> None:
-        check_room(n * (self._n_features_out + self.input_.width), {"n": n}, "samples and their codes", self._device())
-
+    @available_if(_has_bound)
     @fitted
     def sample(self, n: int = 1, *, seed: int = 0, noise: bool = False, second_stage: SparseCoder | None = None) -> Any:
         """Ancestral samples: z from the prior, then the mean of p(x|z), or a draw from it with `noise`. (n, D)
@@ -293,18 +416,9 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Learner):
         Of texts a list of str: the likeliest word every time, or words drawn with `noise`.
         With `second_stage`, a model of the codes as `sparsevae.second_stage(est, X)` returns it, z is a draw from that.
         """
-        check_number("n", n, "an integer, 0 or above", lambda n: n >= 0, whole=True)
-        self._check_samples(n)
-        draw = self._fresh(seed)
-        if second_stage is not None:
-            if getattr(second_stage, "n_features_in_", None) != self._n_features_out:
-                what = f"a fitted model of codes of {self._n_features_out} units, as sparsevae.second_stage returns it"
-                raise ValueError(f"second_stage must be {what}; got {second_stage!r}.")
-            z = second_stage.sample(n, seed=mix(seed, 9), noise=True)
-            return self._decode(torch.from_numpy(z).to(self._device()), draw if noise else None)
-        prior = self.model_.prior.marginal(self.model_.encode)
-        return self._decode(draw(prior.expand((n,))), draw if noise else None)
+        return samples.sample(self, n, seed, noise, second_stage)
 
+    @available_if(_has_bound)
     @fitted
     def sample_like(self, X: Any, n: int = 1, *, seed: int = 0, noise: bool = False) -> Any:
         """Samples within one item's active sub-space: units on in its code are redrawn from their slab prior.
@@ -313,76 +427,12 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Learner):
         is `sample`. Codes of whole numbers (bits, groups, counts) are refused: which units are on says nearly all of
         them, so there is no value to redraw. For these `inverse_transform` of `draw_codes` gives variations of an item.
         """
-        check_number("n", n, "an integer, 0 or above", lambda n: n >= 0, whole=True)
-        if self._largest() is not None:
-            raise ValueError(
-                f"sample_like redraws the values of an item's active units, and codes of this {type(self).__name__} "
-                "are whole numbers, not values from a slab. For variations of the item use "
-                "inverse_transform(draw_codes(X, n)[:, 0]) with X of one row; for new rows use sample."
-            )
-        self._check_samples(n)
-        X = self._read(self.input_.as_rows(X), reset=False)
-        if X.shape[0] != 1:
-            raise ValueError(f"sample_like needs one row, got {X.shape[0]}; pass X[0] or X[:1].")
-        x, _ = next(self._blocks(X))
-        draw = self._fresh(seed)
-        on = self.model_.encode(x).mode[:1] != 0
-        if not bool(on.any()):
-            raise ValueError("no unit is on in this row's code, so there is nothing to redraw; try another row.")
-        prior = self.model_.prior.marginal(self.model_.encode)
-        slabs = prior.with_gates_open() if self._sparse() and hasattr(prior, "with_gates_open") else prior
-        return self._decode(torch.where(on, draw(slabs.expand((n,))), 0.0), draw if noise else None)
+        return samples.sample_like(self, X, n, seed, noise)
 
     # -- save ---------------------------------------------------------------------------------------------------
 
     def save(self, path: str | Path) -> None:
         """Write a folder with safetensors and JSON; the encoder's and decoder's own code is not stored."""
         check_is_fitted(self)
-        self._training().validate()  # it may have been set anew since: what is saved can be loaded
-        save_folder(path, *self._stored())
-
-    def _stored(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """What is saved: tensors, and settings in plain values."""
-        tensors = {f"model.{k}": v for k, v in self.model_.state_dict().items()}
-        more, of_input = self.input_.stored()
-        tensors |= more
-        names = getattr(self, "feature_names_in_", None)
-        meta = {
-            "class": type(self).__name__,
-            **self.built_,
-            "training": None if self.training is None else encode(self.training.portable().get_params(), "training"),
-            "feature_names_in": None if names is None else [str(name) for name in names],
-            **of_input,
-            "settled": {
-                "hidden": list(self.hidden_),
-                "usual": self.defaults_,
-                **{k: encode(getattr(self.training_, k), f"training.{k}") for k in _LEFT_OPEN},
-            },
-            "data_fingerprint": self.fingerprint_,
-            "n_steps": self.n_steps_,
-            "n_rows": self.n_rows_,
-            "history": self.history_.columns(),
-        }
-        return tensors, meta
-
-    @ordinary()
-    def _restore(self, path: str | Path, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> Self:
-        if meta["n_features_in"] is not None:
-            self.n_features_in_ = meta["n_features_in"]
-        if meta["feature_names_in"] is not None:
-            self.feature_names_in_ = np.array(meta["feature_names_in"], dtype=object)
-        self.fingerprint_ = meta["data_fingerprint"]
-        self.n_steps_, self.n_rows_ = meta["n_steps"], meta.get("n_rows", 0)
-        self.history_ = History.from_columns(meta["history"])
-        self.input_ = (Texts if "texts" in meta else Arrays).restored(meta)
-        chosen = dict(meta.get("settled", {}))
-        self.hidden_ = tuple(chosen.pop("hidden", self._hidden()))
-        self.defaults_ = chosen.pop("usual", dict(self.defaults_by_kind.get(self.input_.kind, {})))
-        left_open = {k: chosen[k] for k in _LEFT_OPEN if k in chosen}
-        known = Training(**self._training().get_params(deep=False) | left_open)
-        self.training_ = training_for(self.input_, known, self.n_rows_)
-        self.model_, self.built_ = self._build(self.input_.width, torch.Generator()).eval(), self._plain()
-        for part, module in (("model.", self.model_), ("scaling.", self.input_.prepare)):
-            fill(module, below(tensors, part), path)
-        self.input_.check_restored()
-        return self
+        self.training_settings().validate()  # it may have been set anew since: what is saved can be loaded
+        save_folder(path, *stored(self))

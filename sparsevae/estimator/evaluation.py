@@ -30,11 +30,12 @@ if TYPE_CHECKING:
 
 def evaluate(est: SparseCoder, X: Any, caps: Sequence[int], n_samples: int) -> dict[str, Any]:
     """The numbers of rows that were read."""
-    model, n_rows, width = est.model_, X.shape[0], est._n_features_out
-    seed, meaning = mix(est._training().seed, 5), meaning_of(est, X)
+    own, n_rows = est.fitted_, X.shape[0]
+    model, width = own.model, own.n_units
+    seed, meaning = mix(est.training_settings().seed, 5), meaning_of(est, X)
     mode = drawn = expected = 0.0
     means, costs, nats, seen = [], [], dict[str, float](), list[dict[str, Tensor]]()
-    for x, n in est._grouped(X)[0]:
+    for x, n, _ in own.blocks(X):
         batch = Batch(x)
         raw = model.read(batch)
         q, trace = model.posterior_from(raw), model.trace(batch, raw, Draw(PerRow(row_keys(x), seed), hard=True))
@@ -46,8 +47,8 @@ def evaluate(est: SparseCoder, X: Any, caps: Sequence[int], n_samples: int) -> d
         if _has_hoyer(est, sites):
             codes = {"draws": torch.cat([s.value for s in sites], -1), **means_of([s.q for s in sites])}
             seen.append({kind: code[:n].cpu() for kind, code in codes.items()})
-        kept = [est._code(q, most) for most in (None, *caps)]
-        costs.append(est.input_.errors(x, map(model.decode, kept))[:, :n].sum(1).cpu().numpy())
+        kept = [own.code(q, most) for most in (None, *caps)]
+        costs.append(own.input.errors(x, map(model.decode, kept))[:, :n].sum(1).cpu().numpy())
 
     def add_kl(trace: Trace, size: int, n: int) -> None:
         for name, term in kl(trace).items():  # (draws * size,)
@@ -70,7 +71,7 @@ def evaluate(est: SparseCoder, X: Any, caps: Sequence[int], n_samples: int) -> d
         "kl": sum(nats.values()),
         **(nats if len(nats) > 1 else {}),
         **({"hoyer": _hoyer(seen)} if seen and n_rows > 1 else {}),
-        **est.input_.summarise(np.sum(costs, axis=0), n_rows, float(score.mean()), nll, caps),
+        **own.input.summarise(np.sum(costs, axis=0), n_rows, float(score.mean()), nll, caps),
         **(_beside_the_score(est, X, meaning) if model.posterior.discrete else {}),
     }
 

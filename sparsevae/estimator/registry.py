@@ -6,12 +6,11 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from sparsevae.estimator.coder import SparseCoder
-    from sparsevae.estimator.supervised import LabelledCoder
 
 REGISTRY: dict[str, type[SparseCoder]] = {}
 """Every model that learns from X alone."""
 
-SUPERVISED: dict[str, type[LabelledCoder]] = {}
+SUPERVISED: dict[str, type[SparseCoder]] = {}
 """Every model that learns from X and y."""
 
 

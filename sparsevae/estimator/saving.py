@@ -13,20 +13,29 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from torch import Tensor, nn
 
+from sparsevae.estimator.build import training_for
+from sparsevae.estimator.fitted import Fitted
+from sparsevae.estimator.learning import hidden_of, plain
 from sparsevae.estimator.ration import Ration
 from sparsevae.estimator.registry import known
+from sparsevae.estimator.supervised import restore_labels, stored_labels
 from sparsevae.exceptions import StorageError, warn_caller
-from sparsevae.inputs.texts import Text
-from sparsevae.parameters import check_sizes, decode
+from sparsevae.inputs.arrays import Arrays
+from sparsevae.inputs.texts import Text, Texts
+from sparsevae.parameters import check_sizes, decode, encode
 from sparsevae.storage.codec import damaged, line_of, reading
 from sparsevae.storage.folder import load_folder
+from sparsevae.threads import ordinary
+from sparsevae.training.history import History
 from sparsevae.training.settings import Training
 
 if TYPE_CHECKING:
     from sparsevae.estimator.coder import SparseCoder
 
+_LEFT_OPEN = ("steps", "batch_size", "learning_rate")  # of training: the data settle them where the user does not
 _SPARE = 2**24  # numbers: what networks may take for themselves beside those that are stored, and copies of these
 _SPARE_TENSORS = 500  # that many more than are stored may be made, and twice as many as are: layers are few
 
@@ -107,6 +116,61 @@ def fill(module: nn.Module, tensors: Mapping[str, Tensor], path: str | Path) -> 
         raise StorageError(f"{path}: the stored weights do not fit this model: {found}; {advice}") from None
 
 
+def stored(est: SparseCoder) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """What is saved: tensors, and settings in plain values."""
+    own = est.fitted_
+    tensors = {f"model.{k}": v for k, v in own.model.state_dict().items()}
+    more, of_input = own.input.stored()
+    tensors |= more
+    names = getattr(est, "feature_names_in_", None)
+    meta = {
+        "class": type(est).__name__,
+        **own.built,
+        "training": None if est.training is None else encode(est.training.portable().get_params(), "training"),
+        "feature_names_in": None if names is None else [str(name) for name in names],
+        **of_input,
+        "settled": {
+            "hidden": list(own.hidden),
+            "usual": own.defaults,
+            **{k: encode(getattr(own.training, k), f"training.{k}") for k in _LEFT_OPEN},
+        },
+        "data_fingerprint": own.fingerprint,
+        "n_steps": own.n_steps,
+        "n_rows": own.n_rows,
+        "history": own.history.columns(),
+    }
+    if labels := stored_labels(est):
+        meta["labels"] = labels
+    return tensors, meta
+
+
+@ordinary()
+def restore(est: SparseCoder, path: str | Path, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> None:
+    """Give an estimator that was just made what it had learned."""
+    restore_labels(est, meta)
+    if meta["n_features_in"] is not None:
+        est.n_features_in_ = meta["n_features_in"]
+    if meta["feature_names_in"] is not None:
+        est.feature_names_in_ = np.array(meta["feature_names_in"], dtype=object)
+    kind = (Texts if "texts" in meta else Arrays).restored(meta)
+    chosen = dict(meta.get("settled", {}))
+    hidden = chosen.pop("hidden", hidden_of(est, kind))
+    defaults = chosen.pop("usual", dict(est.defaults_by_kind.get(kind.kind, {})))
+    left_open = {k: chosen[k] for k in _LEFT_OPEN if k in chosen}
+    known = Training(**est.training_settings().get_params(deep=False) | left_open)
+    n_rows = meta.get("n_rows", 0)
+    training = training_for(kind, known, n_rows)
+    history = History.from_columns(meta["history"])
+    own = Fitted(
+        est, kind, training, tuple(hidden), defaults, meta["data_fingerprint"], meta["n_steps"], n_rows, history
+    )
+    est.fitted_ = own
+    own.model, own.built = est.build(own.data, None).model.eval(), plain(est)
+    for part, module in (("model.", own.model), ("scaling.", kind.prepare)):
+        fill(module, below(tensors, part), path)
+    kind.check_restored()
+
+
 def load(
     path: str | Path,
     *,
@@ -159,7 +223,8 @@ def _revive(
     est = found(**constructor, **given)
     _check_settings(est, meta.get("settled", {}))
     with _Stored(path, tensors):
-        return est._restore(path, tensors, meta)
+        restore(est, path, tensors, meta)
+    return est
 
 
 def _check_settings(est: SparseCoder, chosen: Mapping[str, Any]) -> None:

@@ -7,10 +7,12 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
 import torch
+from torch import Tensor
 
 from sparsevae.checks import check_number, check_room
-from sparsevae.estimator.blocks import fitted, in_order
+from sparsevae.estimator.blocks import fitted
 from sparsevae.exceptions import warn_caller
 from sparsevae.inputs.base import Array
 from sparsevae.latent.bounds import SPREAD, Bounds, bounds
@@ -42,36 +44,40 @@ class ImportanceBound(NamedTuple):
 
 
 @fitted
-def bounds_of(est: SparseCoder, X: Any, n_samples: int, watch: Callable[..., None] | None = None) -> Bounds:
-    """Bounds of rows that were read, in nats of X's own units where the likelihood is a density.
+def bounds_of(est: SparseCoder, rows: Any, n_samples: int, watch: Callable[..., None] | None = None) -> Bounds:
+    """Bounds of checked rows, in nats of X's own units where the likelihood is a density.
 
     `watch(trace, size, n)` is shown the draws of every block of `size` rows, of which the first n count.
     """
     check_number("n_samples", n_samples, "an integer above 0", lambda k: k > 0, whole=True)
     check_room(2 * n_samples, {"n_samples": n_samples}, "the numbers of the draws")  # whole ones, of 64 bits
-    seed = mix(est._training().seed, 4)
-    parts, (blocks, order) = [], est._grouped(X, int(n_samples))
-    at_once = 16 * est.input_.block_size(est._device(), draws=16)
-    for x, n in blocks:
-        problem = est.model_.likelihood.check(float(x.min()), float(x.max()))
+    own = est.fitted_
+    model, seed = own.model, mix(est.training_settings().seed, 4)
+    at_once = 16 * own.input.block_size(own.device, draws=16)
+    parts, places = [], []
+    for x, n, at in own.blocks(rows, int(n_samples)):
+        problem = model.likelihood.check(float(x.min()), float(x.max()))
         if problem:
             raise ValueError(f"{problem}; this model was fitted with likelihood={est.likelihood_!r}.")
         few = max(len(x), _NUMBERS // x.shape[-1])  # of very wide rows, a draw at a time
         shown = None if watch is None else functools.partial(watch, size=len(x), n=n)
-        found = bounds(est.model_, x, int(n_samples), seed=seed, at_once=min(at_once, few), watch=shown)
+        found = bounds(model, x, int(n_samples), seed=seed, at_once=min(at_once, few), watch=shown)
         parts.append([v[:n].cpu() for v in found])
-    out = Bounds(*(in_order(torch.cat(v), order) for v in zip(*parts, strict=True)))
+        places.append(at)
+    order = np.concatenate(places).argsort()
+    out = Bounds(*(torch.cat(v)[order] for v in zip(*parts, strict=True)))
     # Rows so far out that float32 overflows: minus infinity is a true bound too, NaN is nothing.
     out = Bounds(*(v.nan_to_num(nan, torch.inf, -torch.inf) for v, nan in zip(out, _LOST, strict=True)))
-    log_det = est.input_.log_det(est.model_.likelihood.discrete)
+    log_det = own.input.log_det(model.likelihood.discrete)
     return out._replace(elbo=out.elbo + log_det, importance=out.importance + log_det)
 
 
 @fitted
-def meaning_of(est: SparseCoder, X: Any) -> str:
-    if not est.model_.posterior.density:
+def meaning_of(est: SparseCoder, rows: Any) -> str:
+    own = est.fitted_
+    if not own.model.posterior.density:
         return "joint density at the code"
-    return est.input_.meaning(est.model_.likelihood.discrete, (x for x, _ in est._blocks(X)))
+    return own.input.meaning(own.model.likelihood.discrete, (block.x for block in own.blocks(rows)))
 
 
 def importance_of(est: SparseCoder, X: Any, n_samples: int) -> ImportanceBound:
@@ -93,13 +99,16 @@ def importance_of(est: SparseCoder, X: Any, n_samples: int) -> ImportanceBound:
 
 
 @fitted
-def relaxed_of(est: SparseCoder, X: Any) -> Array:
-    (each, draws), seed = points(est.model_), mix(est._training().seed, 8)
-    found, (blocks, order) = [], est._grouped(X)
-    for x, n in blocks:
+def relaxed_of(est: SparseCoder, rows: Any) -> Array:
+    own = est.fitted_
+    (each, draws), seed = points(own.model), mix(est.training_settings().seed, 8)
+
+    def relaxed(x: Tensor) -> Tensor:
         keys = row_keys(x) + torch.arange(1, each + 1, device=x.device)[:, None] * SPREAD
-        trace = est.model_(x.repeat(each, 1), Draw(PerRow(keys.flatten(), seed), hard=False))
-        loss = torch.stack([*nll(trace).values(), *kl(trace).values()]).sum(0)
-        found.append(-loss.unflatten(-1, (each, -1))[:draws].mean(0)[:n].cpu())
-    values: Array = in_order(torch.cat(found).numpy(), order) + est.input_.log_det(est.model_.likelihood.discrete)
+        trace = own.model(x.repeat(each, 1), Draw(PerRow(keys.flatten(), seed), hard=False))
+        loss: Tensor = torch.stack([*nll(trace).values(), *kl(trace).values()]).sum(0)
+        mean: Tensor = loss.unflatten(-1, (each, -1))[:draws].mean(0)
+        return -mean
+
+    values: Array = own.blocks(rows).map(relaxed) + own.input.log_det(own.model.likelihood.discrete)
     return values

@@ -8,171 +8,97 @@ from __future__ import annotations
 
 import reprlib
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
-from typing import Annotated, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
-import torch
+import scipy.sparse
 from sklearn.base import ClassifierMixin
-from sklearn.utils.metaestimators import available_if
-from sklearn.utils.validation import check_consistent_length, check_is_fitted
-from torch import Tensor
-from torch.distributions import Distribution
+from sklearn.utils.validation import check_is_fitted
 
-from sparsevae.estimator.coder import SparseCoder
+from sparsevae.estimator.thresholds import cut
 from sparsevae.inputs.base import Array
 from sparsevae.inputs.labels import Labels, read_labels
-from sparsevae.inputs.rows import place
-from sparsevae.inputs.stats import fingerprint
-from sparsevae.latent.objective import Objective, kl, nll
-from sparsevae.latent.supervised import parts_of
 from sparsevae.metrics.multilabel import cardinality, macro_f1, micro_f1
-from sparsevae.parameters import parameters
 from sparsevae.training.loop import Watch
 from sparsevae.training.settings import Training
 
+if TYPE_CHECKING:
+    from sparsevae.estimator.coder import SparseCoder as _Coder
+else:
+    _Coder = object
 
-def _describes_x(est: LabelledCoder) -> bool:
-    return est._generates()
 
+class FromLabels(_Coder):
+    """Mixed in before `SparseCoder`: a model that learns from X and y. Learned too: `n_labels_`, `label_names_`.
 
-@parameters
-class LabelledCoder(SparseCoder):
-    """A coder that learns from X and y. Learned: `n_labels_`, `label_names_`, and all that `SparseCoder` learns.
-
-    A subclass says how y is read (`_read_targets`) and builds the story (`_build`).
+    The model says how y is read (`read_targets`). `learned` names what it learns beside its networks: plain values and
+    arrays.
     """
 
-    training: Annotated[
-        Training | None, "Training settings; None means Training(validation_fraction=0.1, patience=5)."
-    ] = None
     target: ClassVar[str] = "y"  # what of a data set is learned from: its y, or this part of its truth
+    learned: ClassVar[tuple[str, ...]] = ("n_labels_", "label_names_")
+    n_labels_: int
+    label_names_: list[str]
 
     @classmethod
     def default_training(cls) -> Training:
         """Stops early: small sets of labelled rows are soon learned by heart."""
         return Training(validation_fraction=0.1, patience=5)
 
-    def _generates(self) -> bool:
-        return False
-
     def evaluate(self, X: Any, y: Any = None, *, caps: Sequence[int] = (), n_samples: int = 10) -> dict[str, Any]:
         """The numbers to judge predictions of y by; without y those of a coder, for models with a p(x|z)."""
         return super().evaluate(X, caps=caps, n_samples=n_samples)
-
-    def _read_targets(self, y: Any, label_names: Any, classes: Any) -> Any:
-        """Check y, learn what it is like where there is no model yet, and give it as numbers, (n, L)."""
-        raise NotImplementedError
-
-    def _accept(self, Y: Any) -> None:
-        """Settle what training needs to know of its targets, or refuse them."""
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.target_tags.required = True
         return tags
 
-    # -- fit ----------------------------------------------------------------------------------------------------
-
     def fit(self, X: Any, y: Any = None, *, watch: Watch | None = None, label_names: Any = None) -> Self:
         """Learn from X, as every coder takes it, and its targets y, (n, L), dense or CSR, or (n,).
 
         `label_names` are those of y's columns; by default a DataFrame's own.
         """
-        self.check()
-        if hasattr(self, "model_"):
-            del self.model_  # should X or y be refused, no old model goes with half-new settings
-        X = self._read(X, reset=True)
-        Y = self._targets(X, y, label_names)
-        self._accept(Y)
-        self._tune(X, Y)
-        self._begin(X, Y)
-        self._train(X, self.training_, self.schedules(), None, Y, watch)
-        return self
+        return self._learn(X, y, watch, label_names=label_names)
 
     def partial_fit(self, X: Any, y: Any = None, classes: Any = None, *, label_names: Any = None) -> Self:
         """One more pass over new rows, as every coder's; the first call settles what the labels are.
 
         With y (n,) the first call needs `classes`, unless all of them occur in it. Nothing is tuned.
         """
-        self.check()
-        fresh = not hasattr(self, "model_")
-        X = self._read(X, reset=fresh)
-        Y = self._targets(X, y, label_names, classes)
-        self._accept(Y)
-        if fresh:
-            self._begin(X, Y)
-        else:
-            self._check_support(X)
-        self._train(X, *self._once_more(X.shape[0]), getattr(self, "_moments", None), Y)
-        return self
+        return self._pass_over(X, y, classes=classes, label_names=label_names)
 
-    def _targets(self, X: Any, y: Any, label_names: Any = None, classes: Any = None) -> Any:
-        if y is None:
-            raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None.")
-        Y = self._read_targets(y, label_names, classes)
-        check_consistent_length(X, Y)
-        return Y
 
-    def _tune(self, X: Any, Y: Any) -> None:
-        """Settle what cross-validation has to settle, before the model itself is trained."""
+def require(est: Any, y: Any) -> None:
+    """Refuse a missing y."""
+    if y is None:
+        raise ValueError(f"{type(est).__name__} requires y to be passed, but the target y is None.")
 
-    def _begin(self, X: Any, Y: Any) -> None:
-        self._start(X)
-        cpu = torch.device("cpu")
-        self.fingerprint_ = fingerprint(place(X, cpu, resident=False), place(Y, cpu, resident=False))
 
-    def objective(self) -> Objective:
-        return Objective(nll, kl, weights=self.weights())
+# -- what is stored of labels -----------------------------------------------------------------------------------------
 
-    # -- what the model says ------------------------------------------------------------------------------------
 
-    def _answers(self, X: Any, question: Callable[[Distribution], Tensor]) -> Array:
-        """A question to the label part of q(z|x) of rows that were read; (n, ...)."""
-        return super()._answers(X, lambda q: question(parts_of(q)[0]))
+def stored_labels(est: Any) -> dict[str, Any]:
+    """What a model with labels learned beside its networks, in plain values."""
+    labels: dict[str, Any] = {}
+    for name in getattr(est, "learned", ()):
+        value = getattr(est, name)
+        array = isinstance(value, np.ndarray)
+        labels[name] = {"values": value.tolist(), "dtype": value.dtype.str} if array else value
+    return labels
 
-    @available_if(_describes_x)
-    def inverse_transform(self, Z: Any) -> Any:
-        """The mean of p(x|z) for every code, in X's own units; for models with a p(x|z)."""
-        return super().inverse_transform(Z)
 
-    @available_if(_describes_x)
-    def score_samples(self, X: Any, *, n_samples: int = 10) -> Array:
-        """Per item, nats: the bound on log p(x), as every coder's; for models with a p(x|z)."""
-        return super().score_samples(X, n_samples=n_samples)
-
-    importance_bound = available_if(_describes_x)(SparseCoder.importance_bound)
-    relaxed_objective = available_if(_describes_x)(SparseCoder.relaxed_objective)
-    sample = available_if(_describes_x)(SparseCoder.sample)
-    sample_like = available_if(_describes_x)(SparseCoder.sample_like)
-    draw_codes = available_if(_describes_x)(SparseCoder.draw_codes)
-    generate = available_if(_describes_x)(SparseCoder.generate)
-    reconstruct = available_if(_describes_x)(SparseCoder.reconstruct)
-    score_meaning = available_if(_describes_x)(SparseCoder.score_meaning)
-
-    # -- save ---------------------------------------------------------------------------------------------------
-
-    learned: ClassVar[tuple[str, ...]] = ("n_labels_", "label_names_")  # beside the model: plain values and arrays
-
-    def _stored(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        tensors, meta = super()._stored()
-        labels: dict[str, Any] = {}
-        for name in self.learned:
-            value = getattr(self, name)
-            array = isinstance(value, np.ndarray)
-            labels[name] = {"values": value.tolist(), "dtype": value.dtype.str} if array else value
-        return tensors, {**meta, "labels": labels}
-
-    def _restore(self, path: str | Path, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> Self:
-        for name in self.learned:
-            value = meta["labels"][name]
-            array = isinstance(value, dict)
-            setattr(self, name, _array(value["values"], value["dtype"]) if array else value)
-        for name in filter(_LEARNED.__contains__, self.learned):
-            expected, legal = _LEARNED[name]
-            if not legal(getattr(self, name), self.n_labels_):
-                raise ValueError(f"{name} must be {expected}, got {reprlib.repr(getattr(self, name))}")
-        return super()._restore(path, tensors, meta)
+def restore_labels(est: Any, meta: Mapping[str, Any]) -> None:
+    """The inverse of `stored_labels`; refuses what no fit can have learned."""
+    names = getattr(est, "learned", ())
+    for name in names:
+        value = meta["labels"][name]
+        array = isinstance(value, dict)
+        setattr(est, name, _array(value["values"], value["dtype"]) if array else value)
+    for name in filter(_LEARNED.__contains__, names):
+        expected, legal = _LEARNED[name]
+        if not legal(getattr(est, name), est.n_labels_):
+            raise ValueError(f"{name} must be {expected}, got {reprlib.repr(getattr(est, name))}")
 
 
 def _is_count(value: Any, n: int) -> bool:
@@ -200,14 +126,11 @@ _LEARNED: dict[str, tuple[str, Callable[[Any, int], bool]]] = {
 """What labelled coders learn beside the model: in words, and whether a stored value is such a thing for n labels."""
 
 
-@parameters
-class LabelUnitCoder(LabelledCoder):
-    """A coder whose units are labels: what `n_components` is elsewhere y says, so there is no such argument."""
+# -- units that are labels, labels that are classes ---------------------------------------------------------------------
 
-    n_components: ClassVar[int] = 1  # type: ignore[misc]  # a field no longer
 
-    def _sparse(self) -> bool:
-        return True
+class LabelUnits(FromLabels):
+    """A model whose units are labels: y says how many there are, so it has no n_components."""
 
     def get_feature_names_out(self, input_features: Any = None) -> Array:
         """Names of a code's columns: the labels, then free0, free1, ... where the code has free features."""
@@ -217,25 +140,33 @@ class LabelUnitCoder(LabelledCoder):
 
 
 class Classifies(ClassifierMixin):
-    """What labelled coders share whose y is labels: one class a row, (n,), or any number of L, (n, L).
+    """What models share whose y is labels: one class per row, (n,), or any number of L, (n, L).
 
-    Learned: `classes_`; `single_`, whether y is one class a row; `sparse_`, whether it is CSR.
+    Learned: `classes_`; `single_`, whether y is one class per row; `sparse_`, whether it is CSR.
     """
 
+    classes_: Array
+    single_: bool
+    sparse_: bool
     n_labels_: int
     label_names_: list[str]
 
-    def _read_targets(self, y: Any, label_names: Any, classes: Any) -> Any:
+    def read_targets(self, y: Any, *, label_names: Any = None, classes: Any = None) -> Any:
+        require(self, y)
         known = None
-        if hasattr(self, "model_"):
+        if hasattr(self, "fitted_"):
             known = Labels(self.classes_, self.single_, self.sparse_, self.label_names_)
         found, Y = read_labels(y, known, label_names, classes)
-        self.classes_: Array = found.classes
-        self.single_: bool = found.single
-        self.sparse_: bool = found.sparse
-        self.label_names_ = found.names
+        self.classes_, self.single_, self.sparse_, self.label_names_ = found
         self.n_labels_ = len(found.classes)
         return Y
+
+    def _from_probabilities(self, P: Array, threshold: float, most: int) -> Any:
+        """Labels (n, L), 0/1, CSR where y was; or the likeliest classes, (n,)."""
+        if self.single_:
+            return self.classes_[P.argmax(1)]
+        labels = cut(P, threshold, most)
+        return scipy.sparse.csr_array(labels) if self.sparse_ else labels
 
     def _judge(self, P: Any, Y: Any) -> dict[str, Any]:
         """Predictions, as `predict` gives them, beside targets that were read, (n, L)."""

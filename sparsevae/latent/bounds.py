@@ -48,6 +48,8 @@ def _weighed(trace: Trace) -> tuple[Tensor, Tensor]:
     """`log_weights`, and their part log p(x|z), from one pass of the decoder."""
     if not trace.hard:
         raise ValueError("a bound needs hard draws: this trace was drawn with hard=False and bounds nothing.")
+    if missing := [name for name, site in trace.latents.items() if site.p is None]:
+        raise ValueError(f"a bound on log p(x) needs priors: {', '.join(missing)} has none.")
     observed = [seen.log_prob() for seen in trace.observed.values()]
     latent = [s.p.log_prob(s.value) - s.q.log_prob(s.value) for s in trace.latents.values()]
     each = torch.stack(torch.broadcast_tensors(*observed, *latent))

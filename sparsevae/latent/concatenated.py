@@ -15,9 +15,10 @@ from sparsevae.latent.priors import Encode, Prior
 
 
 class ConcatenatedPosterior(Family):
-    """raw = the parts' own, one after the other -> SideBySide; part i has sizes[i] units."""
+    """raw = the parts' own, one after the other -> Concatenated; part i has sizes[i] units."""
 
     discrete: ClassVar[bool] = True
+    sparse: ClassVar[bool] = True
 
     def __init__(self, parts: Sequence[Family], sizes: Sequence[int]) -> None:
         super().__init__()

@@ -21,10 +21,13 @@ from sparsevae.sampling.draw import Draw
 
 
 class Site(NamedTuple):
-    """One latent variable: posterior, prior, a draw of the posterior and, for terms that compare, one of the prior."""
+    """One latent variable: posterior, prior, a draw of the posterior and, for terms that compare, one of the prior.
+
+    `p` is None where a model has no prior, as an autoencoder: there is no KL then, and no bound.
+    """
 
     q: Distribution
-    p: Distribution
+    p: Any
     value: Tensor
     reference: Tensor | None = None
 
@@ -69,7 +72,7 @@ class Trace(NamedTuple):
 
 
 class LatentModel(nn.Module):
-    """x -> encoder -> q(z|x) -> z -> decoder -> p(x|z), with a prior p(z).
+    """x -> encoder -> q(z|x) -> z -> decoder -> p(x|z), with a prior p(z); an autoencoder has None.
 
     `forward` reads x and tells the story. The two are apart, so that a bound of many draws reads every row once: a
     model with another generative process overrides `trace`, one whose encoder sees less than x overrides `read`.
@@ -77,10 +80,21 @@ class LatentModel(nn.Module):
 
     labelled: ClassVar[bool] = False  # whether labels say what the units are: their number is then no choice
 
+    prior: Any  # a Prior, or None
+
     def __init__(
-        self, encoder: nn.Module, posterior: Family, decoder: nn.Module, likelihood: Likelihood, prior: Prior
+        self,
+        encoder: nn.Module,
+        posterior: Family,
+        decoder: nn.Module,
+        likelihood: Likelihood,
+        prior: Prior | None,
+        n_components: int | None = None,
     ) -> None:
         super().__init__()
+        if prior is None and n_components is None:
+            raise ValueError("a model without a prior needs n_components, the size of its code.")
+        self.n_units: Any = n_components
         self.encoder = encoder
         self.posterior = posterior
         self.decoder = decoder
@@ -99,6 +113,11 @@ class LatentModel(nn.Module):
                 f"{cls.__name__} overrides `encode`, which `trace` does not call: make q(z|x) in "
                 "posterior_from(raw, copies=1), where raw is what `read` made of the batch."
             )
+
+    @property
+    def n_components(self) -> int:
+        """J, the units of a code."""
+        return int(self.n_units if self.prior is None else self.prior.n_components)
 
     def read(self, batch: Batch) -> Tensor:
         """The encoder's output for x, (*members, B, width): the raw numbers of a posterior; y is not seen."""
@@ -125,4 +144,5 @@ class LatentModel(nn.Module):
         """The trace of `copies` copies of every row, in blocks (copies, B), from what `read` made of the batch."""
         x, q = batch.copies(copies).x, self.posterior_from(raw, copies)
         z = draw(q)
-        return Trace({"z": Site(q, self.prior(x, self.encode), z)}, {"x": Observed(self.decode(z), x)}, draw.hard)
+        p = None if self.prior is None else self.prior(x, self.encode)
+        return Trace({"z": Site(q, p, z)}, {"x": Observed(self.decode(z), x)}, draw.hard)

@@ -26,8 +26,8 @@ def nll(trace: Trace) -> dict[str, Tensor]:
 
 
 def kl(trace: Trace) -> dict[str, Tensor]:
-    """KL(q(z|x) || p(z)) of every latent site, as `kl_<site>`."""
-    return {f"kl_{k}": divergence(s.q, s.p, s.value) for k, s in trace.latents.items()}
+    """KL(q(z|x) || p(z)) of every latent site that has a prior, as `kl_<site>`."""
+    return {f"kl_{k}": divergence(s.q, s.p, s.value) for k, s in trace.latents.items() if s.p is not None}
 
 
 def free_bits(floor: float) -> Term:

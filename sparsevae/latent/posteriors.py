@@ -19,6 +19,7 @@ from sparsevae.distributions.logit_beta import LogitBeta
 from sparsevae.distributions.mixtures import spike_slab
 from sparsevae.distributions.one_hot import OneHotCode
 from sparsevae.distributions.spike_slab import SpikeSlab
+from sparsevae.distributions.strip_counts import StripCounts
 from sparsevae.sampling.gradients import AlwaysOn, Estimator, per_member
 
 _SCALE_FLOOR = 1e-4  # keeps log q finite should a posterior's variance collapse
@@ -53,6 +54,7 @@ class SpikeSlabPosterior(Family):
     """raw = (loc, log-variance, gate logits) -> SpikeSlab, relaxed through `gate`."""
 
     parts: ClassVar[int] = 3
+    sparse: ClassVar[bool] = True
 
     def __init__(self, gate: Estimator) -> None:
         super().__init__()
@@ -89,6 +91,7 @@ class SlabPosterior(Family):
     """raw = (loc, log-variance) -> SpikeSlab that is never off: the posterior that goes with alpha = 1."""
 
     parts: ClassVar[int] = 2
+    sparse: ClassVar[bool] = True
 
     def __init__(self) -> None:
         super().__init__()
@@ -104,6 +107,7 @@ class DiscretePosterior(Family):
     """A code of whole numbers: the `size` that its law has (a cap, or units in a group) and how training draws it."""
 
     discrete: ClassVar[bool] = True
+    sparse: ClassVar[bool] = True
 
     def __init__(self, size: int, draw: TrainingDraw) -> None:
         super().__init__()
@@ -114,17 +118,37 @@ class DiscretePosterior(Family):
 
 
 class CountsPosterior(DiscretePosterior):
-    """raw = (feature logits, gate logit) -> Counts: `size` draws, each of them off or one of n features."""
+    """raw = (feature logits, gate logit) -> Counts: `size` draws, each of them off or one of n features.
+
+    The codes of a `binary` one say which features there are, not how often.
+    """
+
+    def __init__(self, size: int, draw: TrainingDraw, *, binary: bool = False) -> None:
+        super().__init__(size, draw)
+        self.binary = binary
+
+    def code(self, mode: Tensor) -> Tensor:
+        return mode.clamp_max(1) if self.binary else mode
 
     def width(self, n: int) -> int:
         return n + 1
 
     def largest(self, n: int) -> Tensor | None:
-        return torch.full((n,), float(self.size))
+        return torch.full((n,), 1.0 if self.binary else float(self.size))
 
     def forward(self, raw: Tensor) -> Distribution:
         logits = self.draw.distribution_logits(raw)
         return Counts(logits[..., -1:], logits[..., :-1], self.size, self.draw)
+
+
+class StripsPosterior(CountsPosterior):
+    """raw = log p_ck, strip after strip -> StripCounts; `size` strips, one thing in each at most."""
+
+    def width(self, n: int) -> int:
+        return self.size * super().width(n)
+
+    def forward(self, raw: Tensor) -> Distribution:
+        return StripCounts(raw.unflatten(-1, (self.size, -1)), self.draw)
 
 
 class CappedPosterior(DiscretePosterior):
@@ -156,6 +180,7 @@ class HierarchicalPosterior(Family):
     """
 
     parts: ClassVar[int] = 4
+    sparse: ClassVar[bool] = True
 
     def __init__(self, gate: Estimator, spike: float = 0.0, n_gamma: int = 1, n_z: int = 1) -> None:
         super().__init__()
@@ -179,7 +204,3 @@ class HierarchicalPosterior(Family):
 
     def forward(self, raw: Tensor) -> Distribution:
         return self.given(raw, self.gates(raw).mode)  # the mode of a logit is the logit of E[gamma]
-
-
-SPARSE = (SpikeSlabPosterior, SlabPosterior, DiscretePosterior, HierarchicalPosterior)
-"""Posteriors whose codes have exact zeros."""

@@ -36,11 +36,12 @@ class Discriminative(LatentModel):
         posterior: Family,
         decoder: nn.Module,
         likelihood: Likelihood,
-        prior: Prior,
+        prior: Prior | None,
         targets: Targets,
         exact: bool = False,
+        n_components: int | None = None,
     ) -> None:
-        super().__init__(encoder, posterior, decoder, likelihood, prior)
+        super().__init__(encoder, posterior, decoder, likelihood, prior, n_components)
         self.targets, self.exact = targets, exact
 
     def decode(self, z: Tensor) -> Distribution:
@@ -53,7 +54,8 @@ class Discriminative(LatentModel):
         q = self.posterior_from(raw, copies)
         z = q.mean if self.exact else draw(q)
         hard = draw.hard and not self.exact
-        return Trace({"z": Site(q, self.prior(x, self.encode), z)}, {"y": Observed(self.targets(q, z), y)}, hard)
+        p = None if self.prior is None else self.prior(x, self.encode)
+        return Trace({"z": Site(q, p, z)}, {"y": Observed(self.targets(q, z), y)}, hard)
 
 
 class Generative(Discriminative):

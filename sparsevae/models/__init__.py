@@ -3,7 +3,7 @@
 from sparsevae.estimator.coder import SparseCoder
 from sparsevae.estimator.registry import REGISTRY, SUPERVISED, known
 from sparsevae.estimator.saving import load
-from sparsevae.estimator.supervised import LabelledCoder
+from sparsevae.estimator.supervised import FromLabels
 from sparsevae.models.beta_tcvae import BetaTCVAE
 from sparsevae.models.capacity_vae import CapacityVAE
 from sparsevae.models.code_classifier import CodeClassifier
@@ -38,8 +38,5 @@ __all__ = [
 ]
 
 for _name, _class in list(globals().items()):
-    if isinstance(_class, type) and issubclass(_class, SparseCoder) and _class not in (SparseCoder, LabelledCoder):
-        if issubclass(_class, LabelledCoder):
-            SUPERVISED[_name] = _class
-        else:
-            REGISTRY[_name] = _class
+    if isinstance(_class, type) and issubclass(_class, SparseCoder) and _class is not SparseCoder:
+        (SUPERVISED if issubclass(_class, FromLabels) else REGISTRY)[_name] = _class

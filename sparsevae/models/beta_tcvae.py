@@ -4,15 +4,21 @@ from __future__ import annotations
 
 from typing import Annotated
 
+from torch import Generator
+
 from sparsevae.checks import check_number
+from sparsevae.estimator.assemble import Build, DataSpec, assemble
+from sparsevae.estimator.coder import SparseCoder
+from sparsevae.estimator.fields import FromTexts, ObservedData, Units
 from sparsevae.latent.objective import Objective, nll
+from sparsevae.latent.posteriors import GaussianPosterior
+from sparsevae.latent.priors import StandardNormal
 from sparsevae.latent.terms import TC_ESTIMATORS, total_correlation
-from sparsevae.models.vae import GaussianCoder
 from sparsevae.parameters import check_choice, parameters
 
 
 @parameters
-class BetaTCVAE(GaussianCoder):
+class BetaTCVAE(Units, ObservedData, FromTexts, SparseCoder):
     r"""VAE whose KL is split in three, with a weight on the total correlation of the units.
 
     .. math:: \mathcal L = -E_{q} \log p(x|z) + I(x; z) + \beta\, KL(q(z) \,\|\, \textstyle\prod_j q(z_j))
@@ -46,16 +52,14 @@ class BetaTCVAE(GaussianCoder):
         check_number("beta", self.beta, "a number, 0 or above", lambda b: b >= 0)
         check_choice("estimator", self.estimator, TC_ESTIMATORS)
         self.refuse_free_bits()
-        if self._training().n_samples != 1:
+        if self.training_settings().n_samples != 1:
             raise ValueError("BetaTCVAE compares every row of a batch with every other: use training.n_samples=1.")
-        if self._training().batch_size == 1:
+        if self.training_settings().batch_size == 1:
             raise ValueError(
                 "BetaTCVAE compares the rows of a batch: of one alone tc is 0. Use training.batch_size=2 or more."
             )
 
-    def weights(self) -> dict[str, float]:
-        return {"mi": 1.0, "tc": float(self.beta), "dim_kl": 1.0}
-
-    def objective(self) -> Objective:
-        parts = total_correlation(self.n_rows_, TC_ESTIMATORS[self.estimator])
-        return Objective(nll, parts, weights=self.weights())
+    def build(self, data: DataSpec, weights: Generator | None) -> Build:
+        model = assemble(self, data, GaussianPosterior(), StandardNormal(int(self.n_components)), weights)
+        parts = total_correlation(data.n_rows, TC_ESTIMATORS[self.estimator])
+        return Build(model, Objective(nll, parts, weights={"mi": 1.0, "tc": float(self.beta), "dim_kl": 1.0}))

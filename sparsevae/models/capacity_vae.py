@@ -5,16 +5,22 @@ from __future__ import annotations
 from numbers import Integral
 from typing import Annotated
 
+from torch import Generator
+
 from sparsevae.checks import check_number
+from sparsevae.estimator.assemble import Build, DataSpec, assemble
+from sparsevae.estimator.coder import SparseCoder
+from sparsevae.estimator.fields import FromTexts, ObservedData, Units
 from sparsevae.latent.objective import Objective, nll
+from sparsevae.latent.posteriors import GaussianPosterior
+from sparsevae.latent.priors import StandardNormal
 from sparsevae.latent.terms import Capacity
-from sparsevae.models.vae import GaussianCoder
 from sparsevae.parameters import parameters
-from sparsevae.schedules import Linear, Schedule
+from sparsevae.schedules import Linear
 
 
 @parameters
-class CapacityVAE(GaussianCoder):
+class CapacityVAE(Units, ObservedData, FromTexts, SparseCoder):
     r"""VAE whose KL is pulled to a capacity C, from both sides.
 
     .. math:: \mathcal L = -E_{q} \log p(x|z) + \gamma\, | \overline{KL}(q(z|x) \,\|\, \mathcal N(0, 1)) - C |
@@ -56,11 +62,8 @@ class CapacityVAE(GaussianCoder):
                 "the run, such as 0.5, fits runs of any length."
             )
 
-    def weights(self) -> dict[str, float]:
-        return {"kl_z": 0.0, "capacity_gap": float(self.gamma)}
-
-    def objective(self) -> Objective:
-        return Objective(nll, Capacity(self.capacity), weights=self.weights())
-
-    def schedules(self) -> dict[str, Schedule]:
-        return {"capacity": Linear(0.0, float(self.capacity), end=self.ramp)} if self.ramp else {}
+    def build(self, data: DataSpec, weights: Generator | None) -> Build:
+        model = assemble(self, data, GaussianPosterior(), StandardNormal(int(self.n_components)), weights)
+        objective = Objective(nll, Capacity(self.capacity), weights={"kl_z": 0.0, "capacity_gap": float(self.gamma)})
+        ramp = {"capacity": Linear(0.0, float(self.capacity), end=self.ramp)} if self.ramp else {}
+        return Build(model, objective, ramp)

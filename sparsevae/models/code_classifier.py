@@ -4,23 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import field
-from typing import Annotated, Any, ClassVar, cast
+from typing import Annotated, Any, ClassVar
 
-import scipy.sparse
-import torch
-from torch import Tensor, nn
+from sklearn.utils.validation import check_is_fitted
+from torch import Generator, Tensor, nn
 from torch.distributions import Bernoulli, Distribution, Independent
 
-from sparsevae.distributions.family import Family, at_least_float32
+from sparsevae.distributions.family import at_least_float32
 from sparsevae.distributions.one_hot import OneHotCode
-from sparsevae.estimator.supervised import Classifies, LabelledCoder
-from sparsevae.estimator.thresholds import cut
+from sparsevae.estimator.assemble import Build, DataSpec, encoder_of, sizes_of
+from sparsevae.estimator.coder import SparseCoder
+from sparsevae.estimator.fields import FromTexts, Units
+from sparsevae.estimator.supervised import Classifies, FromLabels
 from sparsevae.inputs.base import Array
 from sparsevae.inputs.kind import as_list
-from sparsevae.latent.model import LatentModel
 from sparsevae.latent.objective import Objective, nll
 from sparsevae.latent.posteriors import PointPosterior
-from sparsevae.latent.priors import Prior, StandardNormal
 from sparsevae.latent.supervised import Discriminative
 from sparsevae.likelihoods.base import Likelihood
 from sparsevae.networks.dense import Linear, initialise
@@ -50,7 +49,7 @@ class LinearLikelihood(nn.Module):
 
 
 @parameters
-class CodeClassifier(Classifies, LabelledCoder):
+class CodeClassifier(Classifies, FromLabels, Units, FromTexts, SparseCoder):
     r"""Classifier through a small dense code: encoder, d units, a linear softmax, learned from labels end to end.
 
     .. math:: \mathcal L = -\log p(y | z), \quad z = f(x), \quad p(y | z) = \mathrm{softmax}(W z + b)
@@ -90,58 +89,40 @@ class CodeClassifier(Classifies, LabelledCoder):
     """
 
     n_components: Annotated[int, "Number of units d of the code."] = field(default=32, kw_only=False)
-    likelihood: ClassVar[str] = "auto"  # type: ignore[misc]  # there is no p(x|z): fields no longer
-    variance_floor: ClassVar[float] = 1.0  # type: ignore[misc]
-    variance: ClassVar[float] = 1.0  # type: ignore[misc]
-    decoder: ClassVar[None] = None  # type: ignore[misc]
-
-    learned: ClassVar[tuple[str, ...]] = (*LabelledCoder.learned, "classes_", "single_", "sparse_")
+    learned: ClassVar[tuple[str, ...]] = (*FromLabels.learned, "classes_", "single_", "sparse_")
 
     def check(self) -> None:
         super().check()
         self.refuse_free_bits()
-        settings = self._training()
+        settings = self.training_settings()
         for name, idle, what in (("kl_warmup", 0, "the weight of a KL"), ("n_samples", 1, "draws of a code")):
             if (value := getattr(settings, name)) != idle:
                 raise ValueError(
                     f"training.{name} is for {what}, and CodeClassifier has none; got {value!r}. Leave it at {idle}."
                 )
 
-    def posterior(self) -> Family:
-        return PointPosterior()
-
-    def prior(self) -> Prior:
-        """The story has a place for one; no term asks it."""
-        return StandardNormal(int(self.n_components))
-
-    def weights(self) -> dict[str, float]:
-        return {}
-
-    def objective(self) -> Objective:
-        return Objective(nll)
-
-    def _build(self, n_features: int, weights: torch.Generator) -> LatentModel:
-        n, posterior = int(self.n_components), self.posterior()
-        encoder = self._network("encoder", self.encoder, self._sizes(n_features, posterior.width(n), n, 0), weights)
-        label_likelihood = LinearLikelihood(n, self.n_labels_, single=self.single_)
-        initialise(label_likelihood, weights)
-        # A likelihood of texts would come with weights for every word, which nothing here trains.
-        parts = encoder, posterior, nn.Identity(), Likelihood(), self.prior()
-        return Discriminative(*parts, label_likelihood, exact=True)
+    def build(self, data: DataSpec, weights: Generator | None) -> Build:
+        n = int(self.n_components)
+        posterior = PointPosterior()
+        encoder = encoder_of(self, sizes_of(self, data, posterior.width(n), n), weights)
+        targets = LinearLikelihood(n, self.n_labels_, single=self.single_)
+        initialise(targets, weights)
+        model = Discriminative(
+            encoder, posterior, nn.Identity(), Likelihood(), None, targets, exact=True, n_components=n
+        )
+        return Build(model, Objective(nll))
 
     # -- labels -------------------------------------------------------------------------------------------------
 
     def predict_proba(self, X: Any) -> Array:
         """The probability of every class, (n, L), rows sum to 1; or P(label), every label for itself."""
-        return self._ask(X, lambda q: cast(Discriminative, self.model_).targets(q, q.mean).mean)
+        check_is_fitted(self)
+        targets = self.model_.targets
+        return self.fitted_.ask(self.fitted_.rows(X), lambda q: targets(q, q.mean).mean)
 
     def predict(self, X: Any) -> Any:
         """The likeliest classes, (n,); or labels (n, L), 0/1, CSR where y was."""
-        P = self.predict_proba(X)
-        if self.single_:
-            return self.classes_[P.argmax(1)]
-        labels = cut(P, 0.5, self.n_labels_)
-        return scipy.sparse.csr_array(labels) if self.sparse_ else labels
+        return self._from_probabilities(self.predict_proba(X), 0.5, self.n_labels_)
 
     def evaluate(self, X: Any, y: Any = None, *, caps: Sequence[int] = (), n_samples: int = 10) -> dict[str, Any]:
         """The numbers to judge predictions of y by: accuracy (of whole rows), F1 scores, numbers of labels."""
@@ -150,6 +131,6 @@ class CodeClassifier(Classifies, LabelledCoder):
         if len(caps):
             raise ValueError(f"caps are for codes with gates; CodeClassifier codes are dense. Got caps={caps!r}.")
         X = as_list(X)
-        P, Y = self.predict(X), self._targets(self._read(X, reset=False), y)
+        P, Y = self.predict(X), self._targets(self.fitted_.rows(X), y, {})
         found = self._judge(P, Y)
         return {"rows": found["rows"], "accuracy": found["exact"], **found}

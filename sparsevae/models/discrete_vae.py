@@ -2,62 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
+
+from torch import Generator
 
 from sparsevae.checks import check_number
 from sparsevae.distributions.discrete_draws import CappedDraw, OneHotDraw
 from sparsevae.distributions.family import Family
+from sparsevae.estimator.assemble import Build, DataSpec, assemble
 from sparsevae.estimator.coder import SparseCoder
+from sparsevae.estimator.fields import Choices, FromTexts, ObservedData, Units
 from sparsevae.latent.objective import Objective, kl, nll
 from sparsevae.latent.posteriors import CappedPosterior, OneHotPosterior
 from sparsevae.latent.priors import FixedCapped, FixedOneHots, Prior
 from sparsevae.parameters import check_choice, check_course, check_flag, parameters
-from sparsevae.sampling.gradients import ESTIMATORS, SLOPE, Estimator, build_estimator, scheduled
+from sparsevae.sampling.gradients import ESTIMATORS, build_estimator, scheduled
 from sparsevae.schedules import Schedule
 
 
 @parameters
-class DiscreteCoder(SparseCoder):
-    """What models with discrete codes share: the settings of the estimators that pass gradients through their draws."""
-
-    slope: Annotated[
-        float | Schedule, "By what gradient='slope-annealed' multiplies the logits: a number or a schedule."
-    ] = SLOPE
-    samples: Annotated[int, "Draws of an item that gradient='rloo' compares."] = 4
-
-    def check(self) -> None:
-        super().check()
-        self.check_above_0("slope")
-        check_number("samples", self.samples, "an integer above 1", lambda n: n > 1, whole=True)
-        self.refuse_free_bits()
-
-    def check_above_0(self, name: str, *, also: str = "") -> None:
-        """Refuse an argument that is neither a number above 0 nor a schedule of such, nor what `also` says."""
-        check_course(name, getattr(self, name), "a number above 0", lambda v: v > 0, also=also)
-
-    def _gradient(self) -> str:
-        """The name of the estimator."""
-        raise NotImplementedError
-
-    def _temperature(self) -> Any:
-        """That of the concrete estimators."""
-        raise NotImplementedError
-
-    def _settings(self) -> dict[str, Any]:
-        return {"temperature": self._temperature(), "slope": self.slope, "samples": self.samples}
-
-    def _estimator(self) -> Estimator:
-        return build_estimator(ESTIMATORS[self._gradient()], self._settings())
-
-    def objective(self) -> Objective:
-        return Objective(nll, kl, weights=self.weights())
-
-    def schedules(self) -> dict[str, Schedule]:
-        return scheduled(ESTIMATORS[self._gradient()], self._settings())
-
-
-@parameters
-class DiscreteVAE(DiscreteCoder):
+class DiscreteVAE(Choices, Units, ObservedData, FromTexts, SparseCoder):
     r"""A code of zeros and ones: independent bits, or groups of which exactly one is on.
 
     .. math:: \mathcal L = -E_q \log p(x|z) + \sum_j KL(q(z_j|x) \,\|\, p(z_j))
@@ -104,23 +68,25 @@ class DiscreteVAE(DiscreteCoder):
                     "divide n_components."
                 )
         check_choice("gradient", self.gradient, ESTIMATORS)
-        self.check_above_0("temperature")
+        check_course("temperature", self.temperature, "a number above 0", lambda v: v > 0)
+        self.refuse_free_bits()
         check_number("alpha", self.alpha, "a number in (0, 1), the prior P(bit on)", lambda a: 0 < a < 1)
         check_flag("learned_prior", self.learned_prior)
 
-    def _gradient(self) -> str:
-        return self.gradient
-
-    def _temperature(self) -> float | Schedule:
-        return self.temperature
-
-    def posterior(self) -> Family:
+    def build(self, data: DataSpec, weights: Generator | None) -> Build:
+        n, learned, kind = int(self.n_components), bool(self.learned_prior), ESTIMATORS[self.gradient]
+        settings = {"temperature": self.temperature, "slope": self.slope, "samples": self.samples}
+        estimator = build_estimator(kind, settings)
+        posterior: Family
+        prior: Prior
         if self.categories is not None:
-            return OneHotPosterior(int(self.categories), OneHotDraw(self._estimator()))
-        return CappedPosterior(int(self.n_components), CappedDraw(self._estimator()))
-
-    def prior(self) -> Prior:
-        n = int(self.n_components)
-        if self.categories is not None:
-            return FixedOneHots(n, int(self.categories), learned=bool(self.learned_prior))
-        return FixedCapped(n, n, float(self.alpha), learned=bool(self.learned_prior))
+            categories = int(self.categories)
+            posterior, prior = (
+                OneHotPosterior(categories, OneHotDraw(estimator)),
+                FixedOneHots(n, categories, learned=learned),
+            )
+        else:
+            posterior = CappedPosterior(n, CappedDraw(estimator))
+            prior = FixedCapped(n, n, float(self.alpha), learned=learned)
+        model = assemble(self, data, posterior, prior, weights)
+        return Build(model, Objective(nll, kl, weights={"kl_z": 1.0}), scheduled(kind, settings))

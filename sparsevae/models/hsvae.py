@@ -6,15 +6,19 @@ from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar
 
 import torch
-from torch import Tensor
+from sklearn.utils.validation import check_is_fitted
+from torch import Generator, Tensor
 
 from sparsevae.checks import check_number
+from sparsevae.estimator.assemble import Build, DataSpec, assemble
+from sparsevae.estimator.coder import SparseCoder
+from sparsevae.estimator.fields import FromTexts, Gates, ObservedData, Units, gate_of
 from sparsevae.inputs.base import Array
 from sparsevae.inputs.batch import Batch, blocks
 from sparsevae.latent.model import LatentModel, Observed, Site, Trace
+from sparsevae.latent.objective import Objective, nll
 from sparsevae.latent.posteriors import HierarchicalPosterior
 from sparsevae.latent.priors import BetaGates
-from sparsevae.models.vsc import GatedCoder
 from sparsevae.parameters import check_weight, parameters
 from sparsevae.sampling.draw import Draw
 from sparsevae.sampling.gradients import GATES
@@ -49,8 +53,13 @@ class Hierarchical(LatentModel):
         return torch.cat([gamma[..., : rows // shared, :]] * shared, -2)
 
 
+def _p_on(q: Any) -> Tensor:
+    found: Tensor = q.p_on
+    return found
+
+
 @parameters
-class HSVAE(GatedCoder):
+class HSVAE(Gates, Units, ObservedData, FromTexts, SparseCoder):
     r"""Spike-and-slab codes whose gates have a Beta law of their own: hierarchical sparse VAE.
 
     .. math:: \mathcal L = -E_q \log p(x|z)
@@ -90,7 +99,6 @@ class HSVAE(GatedCoder):
     ('csr', True)
     """
 
-    model_class: ClassVar[type[LatentModel]] = Hierarchical
     # Of texts a code has to be cheap, or the writer does without; and a gate must not rest shut, or it shuts for good
     # before its slab has learned to tell anything: a shut gate is free of noise.
     defaults_by_kind: ClassVar[Mapping[str, Mapping[str, Any]]] = {
@@ -120,7 +128,7 @@ class HSVAE(GatedCoder):
 
     def check(self) -> None:
         super().check()
-        if "slope" in GATES[self._value("gate")].knobs:
+        if "slope" in GATES[self.value("gate")].knobs:
             raise ValueError(
                 f"gate={self.gate!r} makes the law of a gate steeper than an encoder says, but here that law is gamma, "
                 "which is drawn and paid for as it is: use gate='straight-through', or VSC."
@@ -134,20 +142,17 @@ class HSVAE(GatedCoder):
         expected = "0, exact zeros, or a number in [0.001, 1)"  # below, steps diverge
         check_number("spike_scale", self.spike_scale, expected, lambda s: s == 0 or 1e-3 <= s < 1)
 
-    def posterior(self) -> HierarchicalPosterior:
-        return HierarchicalPosterior(self._gate(), float(self.spike_scale), int(self.n_gamma), int(self.n_z))
-
-    def prior(self) -> BetaGates:
-        return BetaGates(int(self.n_components), float(self.alpha), float(self._value("beta")), float(self.spike_scale))
-
-    def weights(self) -> dict[str, float]:
-        return {"kl_gamma": float(self._value("kl_gamma")), **super().weights()}
+    def build(self, data: DataSpec, weights: Generator | None) -> Build:
+        n, spike = int(self.n_components), float(self.spike_scale)
+        gate, schedules = gate_of(self)
+        posterior = HierarchicalPosterior(gate, spike, int(self.n_gamma), int(self.n_z))
+        prior = BetaGates(n, float(self.alpha), float(self.value("beta")), spike)
+        model = assemble(self, data, posterior, prior, weights, Hierarchical)
+        own = {name: float(self.value(name)) for name in ("kl_gamma", "kl_z")}
+        return Build(model, Objective(nll, self.kl_term(), weights=own), schedules)
 
     def gates(self, X: Any) -> Array:
         """E[1 - gamma] = P(unit on), of every row and unit, (n, J)."""
 
-        def p_on(q: Any) -> Tensor:
-            found: Tensor = q.p_on
-            return found
-
-        return self._ask(X, p_on)
+        check_is_fitted(self)
+        return self.fitted_.ask(self.fitted_.rows(X), _p_on)

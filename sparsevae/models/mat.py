@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar
 
-from torch import Tensor
+from torch import Generator, Tensor
 
 from sparsevae.checks import check_number
+from sparsevae.estimator.assemble import Build, DataSpec, assemble
+from sparsevae.estimator.coder import SparseCoder
+from sparsevae.estimator.fields import FromTexts, ObservedData, Units
 from sparsevae.inputs.batch import Batch
 from sparsevae.latent.model import LatentModel, Trace
-from sparsevae.latent.objective import Objective, free_bits, kl, nll
-from sparsevae.latent.priors import Prior, SparseNormals
+from sparsevae.latent.objective import Objective, nll
+from sparsevae.latent.posteriors import GaussianPosterior
+from sparsevae.latent.priors import SparseNormals
 from sparsevae.latent.terms import mmd
-from sparsevae.models.vae import GaussianCoder
 from sparsevae.parameters import check_weight, parameters
 from sparsevae.sampling.draw import Draw
 
@@ -29,7 +32,7 @@ class WithPriorSample(LatentModel):
 
 
 @parameters
-class MAT(GaussianCoder):
+class MAT(Units, ObservedData, FromTexts, SparseCoder):
     r"""VAE with a prior of two Gaussians a unit and an MMD that pulls the mean of the posteriors to it.
 
     .. math:: \mathcal L = -E_{q} \log p(x|z) + \psi\, KL(q(z|x) \,\|\, p(z)) + \lambda\, MMD(q(z), p(z)), \qquad
@@ -56,7 +59,6 @@ class MAT(GaussianCoder):
     (1438, 8)
     """
 
-    model_class: ClassVar[type[LatentModel]] = WithPriorSample
     defaults_by_kind: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "numbers": {"kl_weight": 1.0},
         "texts": {"kl_weight": 0.1},
@@ -72,18 +74,14 @@ class MAT(GaussianCoder):
         check_number("off", self.off, "a number in [0, 1), the prior P(unit off)", lambda g: 0 <= g < 1)
         check_number("spike", self.spike, "a number in [0.001, 1)", lambda s: 1e-3 <= s < 1)  # below, steps diverge
         check_weight("kl_weight", self.kl_weight)
-        if self._training().n_samples != 1:
+        if self.training_settings().n_samples != 1:
             raise ValueError("MAT compares the rows of a batch with draws of the prior: use training.n_samples=1.")
-        if self._training().batch_size == 1:
+        if self.training_settings().batch_size == 1:
             raise ValueError("MAT compares the rows of a batch with each other: use training.batch_size=2 or more.")
         check_number("mmd_weight", self.mmd_weight, "a number, 0 or above", lambda w: w >= 0)
 
-    def prior(self) -> Prior:
-        return SparseNormals(int(self.n_components), float(self.off), float(self.spike))
-
-    def weights(self) -> dict[str, float]:
-        return {"kl_z": float(self._value("kl_weight")), "mmd": float(self.mmd_weight)}
-
-    def objective(self) -> Objective:
-        floor = self._training().free_bits
-        return Objective(nll, free_bits(floor) if floor else kl, mmd, weights=self.weights())
+    def build(self, data: DataSpec, weights: Generator | None) -> Build:
+        prior = SparseNormals(int(self.n_components), float(self.off), float(self.spike))
+        model = assemble(self, data, GaussianPosterior(), prior, weights, WithPriorSample)
+        own = {"kl_z": float(self.value("kl_weight")), "mmd": float(self.mmd_weight)}
+        return Build(model, Objective(nll, self.kl_term(), mmd, weights=own))

@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar
 
-import torch
-from torch import nn
+from torch import Generator, nn
 
 from sparsevae.checks import check_number
-from sparsevae.distributions.family import Family
-from sparsevae.latent.model import LatentModel
-from sparsevae.latent.objective import Objective, free_bits, kl, nll
+from sparsevae.estimator.assemble import Build, DataSpec, assemble
+from sparsevae.estimator.coder import SparseCoder
+from sparsevae.estimator.fields import Gates, ObservedData, Units, gate_of
+from sparsevae.latent.objective import Objective, nll
 from sparsevae.latent.posteriors import WarmSpikeSlabPosterior
-from sparsevae.latent.priors import Prior
 from sparsevae.latent.pseudo_inputs import SELECTIONS, PseudoInputs
 from sparsevae.latent.terms import AggregateSparsity
-from sparsevae.models.vsc import VSC
+from sparsevae.models.vsc import DEFAULTS_OF_GATES
 from sparsevae.networks.convolutions import BatchNorm
 from sparsevae.parameters import check_choice, parameters
-from sparsevae.schedules import Linear, Schedule
+from sparsevae.schedules import Linear
 
 
 @parameters
-class PseudoVSC(VSC):
+class PseudoVSC(Gates, Units, ObservedData, SparseCoder):
     r"""VSC whose prior is learned: the codes of a few pseudo-inputs, between which each row chooses.
 
     .. math:: \mathcal L = -E_{q} \log p(x|z) + \sum_u w_u(x) KL(q(z|x) \,\|\, q(z|x_u))
@@ -56,7 +56,7 @@ class PseudoVSC(VSC):
     (torch.Size([5, 64]), 1.0)
     """
 
-    text: ClassVar[None] = None  # type: ignore[misc]  # its prior is made of rows that move: a field no longer
+    defaults_by_kind: ClassVar[Mapping[str, Mapping[str, Any]]] = {"numbers": DEFAULTS_OF_GATES["numbers"]}
 
     alpha: Annotated[float, "Mean P(on) that the aggregate-sparsity term pulls pseudo-inputs to, in (0, 1)."] = 0.1
     pseudo_inputs: Annotated[int, "Number U of learned pseudo-inputs."] = 20
@@ -80,30 +80,17 @@ class PseudoVSC(VSC):
         if shares[0] > shares[1]:
             raise ValueError(f"slab_warmup must begin before it ends; got {shares!r}.")
 
-    def posterior(self) -> Family:
-        return WarmSpikeSlabPosterior(self._gate())
-
-    def prior(self) -> Prior:
-        n_features, inputs = int(self.n_features_in_), int(self.pseudo_inputs)
-        return PseudoInputs(int(self.n_components), n_features, inputs, SELECTIONS[self.selection](n_features, inputs))
-
-    def _build(self, n_features: int, weights: torch.Generator) -> LatentModel:
-        model = super()._build(n_features, weights)
+    def build(self, data: DataSpec, weights: Generator | None) -> Build:
+        n, d, inputs = int(self.n_components), data.input.width, int(self.pseudo_inputs)
+        gate, schedules = gate_of(self)
+        prior = PseudoInputs(n, d, inputs, SELECTIONS[self.selection](d, inputs))
+        model = assemble(self, data, WarmSpikeSlabPosterior(gate), prior, weights)
         if any(isinstance(m, (BatchNorm, nn.modules.batchnorm._BatchNorm)) for m in model.encoder.modules()):
             raise ValueError(
                 "PseudoVSC's encoder must not normalise over a batch: it would treat rows and pseudo-inputs as two "
                 "kinds of data. Use network='dense' or 'conv', or an encoder without BatchNorm."
             )
-        return model
-
-    def weights(self) -> dict[str, float]:
-        return {**super().weights(), "sparsity": float(self.sparsity)}
-
-    def objective(self) -> Objective:
-        floor = self._training().free_bits
-        terms = nll, free_bits(floor) if floor else kl, AggregateSparsity(float(self.alpha))
-        return Objective(*terms, weights=self.weights())
-
-    def schedules(self) -> dict[str, Schedule]:
+        own = {"kl_z": float(self.value("kl_z")), "sparsity": float(self.sparsity)}
+        objective = Objective(nll, self.kl_term(), AggregateSparsity(float(self.alpha)), weights=own)
         begin, end = (float(s) for s in self.slab_warmup)
-        return super().schedules() | {"slab_warmup": Linear(0.0, 1.0, begin=begin, end=end)}
+        return Build(model, objective, schedules | {"slab_warmup": Linear(0.0, 1.0, begin=begin, end=end)})

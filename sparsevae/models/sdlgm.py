@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+import dataclasses
+from typing import Annotated, Any
 
-import torch
 from sklearn.utils.validation import check_is_fitted
-from torch import Tensor, nn
-from torch.distributions import Distribution
+from torch import Generator, Tensor, nn
 
 from sparsevae.checks import check_number
-from sparsevae.distributions.discrete_draws import CappedDraw, CountsDraw, GatedConcrete, Temperature
-from sparsevae.distributions.family import Family
-from sparsevae.inputs.base import Array
+from sparsevae.distributions.discrete_draws import Temperature
+from sparsevae.estimator.assemble import Build, DataSpec, assemble, decoder_of, encoder_of
+from sparsevae.estimator.coder import SparseCoder
+from sparsevae.estimator.fields import Choices, FromTexts, ObservedData, Units
+from sparsevae.inputs.texts import Texts
 from sparsevae.latent import packing
-from sparsevae.latent.posteriors import CappedPosterior, CountsPosterior, DiscretePosterior
-from sparsevae.latent.priors import FixedCapped, FixedCounts, Prior
-from sparsevae.models.discrete_vae import DiscreteCoder
+from sparsevae.latent.capped_code import FEATURES, CappedCode
+from sparsevae.latent.objective import Objective, kl, nll
 from sparsevae.networks.architectures import Sizes, chosen
 from sparsevae.networks.dense import Branched, initialise
-from sparsevae.parameters import check_choice, check_flag, check_sizes, parameters
+from sparsevae.parameters import check_choice, check_course, check_flag, check_sizes, parameters
 from sparsevae.sampling.gradients import ESTIMATORS
 from sparsevae.schedules import Schedule
-
-FEATURES = ("counts", "distinct")
 
 
 class Presence(nn.Module):
@@ -33,8 +31,55 @@ class Presence(nn.Module):
         return z.clamp_max(1)
 
 
+def presence_decoder(est: Any, sizes: Sizes, weights: Generator | None) -> nn.Module:
+    """The decoder that sees which features are there."""
+    return nn.Sequential(Presence(), decoder_of(est, sizes, weights))
+
+
+def gated_encoder(est: Any, sizes: Sizes, weights: Generator | None) -> nn.Module:
+    """The encoder, for features="counts" in dense networks with a net of its own for P(gate on)."""
+    dense = est.encoder is None and chosen(est.network, texts=sizes.words is not None) == "dense"
+    if not dense or getattr(est, "features", "counts") == "distinct":
+        return encoder_of(est, sizes, weights)
+    gate = tuple(int(h) for h in est.gate_hidden)
+    branched = Branched(sizes.features, sizes.hidden, sizes.raw_z - 1, gate, int(est.shared_layers), sizes.members)
+    initialise(branched, weights)
+    return branched
+
+
+def check_code(est: Any, gradient: str) -> None:
+    """Refuse settings of a code, of whichever model has them, that cannot work."""
+    own = {name: getattr(est, name) for name in ("features", "tau", "tau_z") if hasattr(est, name)}
+    features = own.setdefault("features", "counts")
+    check_choice("features", features, tuple(FEATURES))
+    check_number("alpha", est.alpha, "a number in (0, 1), the prior share of the cap in use", lambda a: 0 < a < 1)
+    check_choice("kl", est.kl, ("tight", "paper"))
+    check_choice("gradient", gradient, ("auto", "paper", *ESTIMATORS))
+    check_sizes("gate_hidden", est.gate_hidden, empty=True)
+    layers = 1 if est.hidden is None else len(est.hidden)
+    depth = f"an integer from 0 to {layers}, the number of hidden layers"
+    check_number("shared_layers", est.shared_layers, depth, lambda k: 0 <= k <= layers, whole=True)
+    if est.shared_layers and (est.network not in ("auto", "dense") or est.encoder is not None):
+        raise ValueError("shared_layers is for network='dense': other encoders share all of theirs with the gate.")
+    for name in own.keys() - {"features"}:
+        value = own[name]
+        if not isinstance(value, str):
+            check_course(name, value, "a number above 0", lambda v: v > 0, also="'learned'")
+        elif value != "learned" or gradient != "paper":
+            raise ValueError(
+                f"{name} must be a number above 0, a schedule, or 'learned' with gradient='paper'; got {value!r} with "
+                f"gradient={gradient!r}."
+            )
+    able = [name for name, kind in ESTIMATORS.items() if "capped" in kind.kinds]
+    if features == "distinct" and gradient not in ("auto", *able):
+        raise ValueError(
+            f"gradient={gradient!r} cannot keep the cap of features='distinct'; use auto, {', '.join(able)}, or "
+            "features='counts'."
+        )
+
+
 @parameters
-class SDLGM(DiscreteCoder):
+class SDLGM(Choices, Units, ObservedData, FromTexts, SparseCoder):
     r"""A discrete code with at most `cap` active features.
 
     .. math:: \mathcal L = -E_q \log p(x|z) + KL(q(z|x) \,\|\, p(z)), \quad z = \sum_{l \le L_0} \omega_l e_{c_l}
@@ -104,37 +149,10 @@ class SDLGM(DiscreteCoder):
     def check(self) -> None:
         super().check()
         check_number("cap", self.cap, "an integer above 0", lambda n: n > 0, whole=True)
-        check_choice("features", self.features, FEATURES)
-        check_number("alpha", self.alpha, "a number in (0, 1), the prior share of the cap in use", lambda a: 0 < a < 1)
-        check_choice("kl", self.kl, ("tight", "paper"))
-        check_choice("gradient", self.gradient, ("auto", "paper", *ESTIMATORS))
-        check_sizes("gate_hidden", self.gate_hidden, empty=True)
-        layers = 1 if self.hidden is None else len(self.hidden)
-        depth = f"an integer from 0 to {layers}, the number of hidden layers"
-        check_number("shared_layers", self.shared_layers, depth, lambda k: 0 <= k <= layers, whole=True)
-        if self.shared_layers and (self.network not in ("auto", "dense") or self.encoder is not None):
-            raise ValueError("shared_layers is for network='dense': other encoders share all of theirs with the gate.")
         for name in ("binary", "learned_prior"):
             check_flag(name, getattr(self, name))
-        self._check_temperatures()
-        able = [name for name, kind in ESTIMATORS.items() if "capped" in kind.kinds]
-        if self.features == "distinct" and self._gradient() not in able:
-            raise ValueError(
-                f"gradient={self.gradient!r} cannot keep the cap of features='distinct'; use auto, {', '.join(able)}, "
-                "or features='counts'."
-            )
-
-    def _check_temperatures(self) -> None:
-        for name in ("tau", "tau_z"):
-            value = getattr(self, name)
-            if isinstance(value, str):
-                if value != "learned" or self._gradient() != "paper":
-                    raise ValueError(
-                        f"{name} must be a number above 0, a schedule, or 'learned' with gradient='paper'; got "
-                        f"{value!r} with gradient={self.gradient!r}."
-                    )
-            else:
-                self.check_above_0(name, also="'learned'")
+        check_code(self, self.gradient)
+        self.refuse_free_bits()
         if self.tau_bounds is not None:
             expected = "two numbers around 1, such as (0.1, 2.0), or None"
             if not (isinstance(self.tau_bounds, (tuple, list)) and len(self.tau_bounds) == 2):
@@ -142,63 +160,21 @@ class SDLGM(DiscreteCoder):
             check_number("tau_bounds", self.tau_bounds[0], expected, lambda low: 0 < low < 1, double=True)
             check_number("tau_bounds", self.tau_bounds[1], expected, lambda high: high > 1, double=True)
 
-    def _gradient(self) -> str:
-        if self.gradient != "auto":
-            return self.gradient
-        return "straight-through-concrete" if self.features == "counts" else "rloo"
+    def _code(self) -> CappedCode:
+        own = {f.name: getattr(self, f.name) for f in dataclasses.fields(CappedCode) if f.name != "n"}
+        return CappedCode(int(self.n_components), **own | {"cap": int(self.cap), "binary": bool(self.binary)})
 
     def in_force(self) -> dict[str, Any]:
-        return super().in_force() | {"gradient": self._gradient()}
+        return super().in_force() | {"gradient": self._code().estimator}
 
-    def _temperature(self) -> float | str | Schedule:
-        return self.tau if self.features == "distinct" else self.tau_z
-
-    def _first(self, name: str) -> float | None:
-        """The first value of a temperature; None where it is learned."""
-        value = getattr(self, name)
-        if isinstance(value, str):
-            return None
-        return float(value(0, 1) if callable(value) else value)
-
-    def posterior(self) -> Family:
-        if self.features == "distinct":
-            return CappedPosterior(int(self.cap), CappedDraw(self._estimator()))
-        if self._gradient() == "paper":
-            bounds = None if self.tau_bounds is None else (float(self.tau_bounds[0]), float(self.tau_bounds[1]))
-            return CountsPosterior(int(self.cap), GatedConcrete(self._first("tau"), self._first("tau_z"), bounds))
-        return CountsPosterior(int(self.cap), CountsDraw(self._estimator()))
-
-    def prior(self) -> Prior:
-        n, cap, alpha = int(self.n_components), int(self.cap), float(self.alpha)
-        if self.features == "distinct":
-            return FixedCapped(n, cap, alpha, learned=bool(self.learned_prior))
-        kl: Literal["tight", "paper"] = "paper" if self.kl == "paper" else "tight"
-        return FixedCounts(n, cap, alpha, kl, learned=bool(self.learned_prior))
-
-    def schedules(self) -> dict[str, Schedule]:
-        if self._gradient() != "paper":
-            return super().schedules()
-        return {k: v for k, v in (("tau", self.tau), ("tau_z", self.tau_z)) if callable(v)}
-
-    def _network(self, name: str, own: nn.Module | None, sizes: Sizes, weights: torch.Generator) -> nn.Module:
-        dense = own is None and chosen(self.network, texts=sizes.words is not None) == "dense"
-        if name == "decoder" or not dense or self.features == "distinct":
-            network = super()._network(name, own, sizes, weights)
-            if self.binary and sizes.words is not None:
-                raise ValueError("binary=True is for rows of numbers, and X holds texts: leave it False.")
-            return nn.Sequential(Presence(), network) if name == "decoder" and self.binary else network
-        gate = tuple(int(h) for h in self.gate_hidden)
-        branched = Branched(sizes.features, sizes.hidden, sizes.raw_z - 1, gate, int(self.shared_layers), sizes.members)
-        initialise(branched, weights)
-        return branched
-
-    def _code(self, q: Distribution, max_active: int | None) -> Tensor:
-        z = super()._code(q, max_active)
-        return z.clamp_max(1) if self.binary else z
-
-    def _largest(self) -> Array | None:
-        found = super()._largest()
-        return found.clip(max=1) if found is not None and self.binary else found
+    def build(self, data: DataSpec, weights: Generator | None) -> Build:
+        code = self._code()
+        if self.binary and isinstance(data.input, Texts):
+            raise ValueError("binary=True is for rows of numbers, and X holds texts: leave it False.")
+        decoder = presence_decoder if self.binary else decoder_of
+        parts = code.posterior(), code.prior()
+        model = assemble(self, data, *parts, weights, encoder=gated_encoder, decoder=decoder)
+        return Build(model, Objective(nll, kl, weights={"kl_z": 1.0}), code.schedules())
 
     @property
     def temperatures_(self) -> dict[str, float]:
@@ -225,6 +201,4 @@ class SDLGM(DiscreteCoder):
     def _size(self) -> tuple[int, int]:
         """cap and features as fitted, whatever the constructor has been told since."""
         check_is_fitted(self)
-        posterior = self.model_.posterior
-        assert isinstance(posterior, DiscretePosterior)
-        return posterior.size, self._n_features_out
+        return self.model_.posterior.size, self.fitted_.n_units

@@ -2,27 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
-import scipy.sparse
 import torch
 from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
-from torch import nn
+from torch import Generator, Tensor, nn
 from torch.nn.functional import logsigmoid
 
 from sparsevae.checks import check_number
+from sparsevae.distributions.family import Family
+from sparsevae.estimator.assemble import Build, DataSpec, assemble
+from sparsevae.estimator.coder import SparseCoder
+from sparsevae.estimator.fields import ObservedData
 from sparsevae.estimator.splits import MultiLabelKFold
-from sparsevae.estimator.supervised import Classifies, LabelUnitCoder
-from sparsevae.estimator.thresholds import best_threshold, cut
+from sparsevae.estimator.supervised import Classifies, LabelUnits
+from sparsevae.estimator.thresholds import best_threshold
 from sparsevae.inputs.base import Array
+from sparsevae.latent.capped_code import CappedCode
 from sparsevae.latent.concatenated import ConcatenatedNetworks, ConcatenatedPosterior, ConcatenatedPrior
-from sparsevae.latent.model import LatentModel
-from sparsevae.latent.supervised import Discriminative, Generative
+from sparsevae.latent.objective import Objective, kl, nll
+from sparsevae.latent.supervised import Discriminative, Generative, parts_of
 from sparsevae.likelihoods.labels import LABEL_LIKELIHOODS, log_odds
-from sparsevae.models.sdlgm import SDLGM
+from sparsevae.models.sdlgm import check_code, gated_encoder
+from sparsevae.networks.architectures import Sizes
 from sparsevae.parameters import check_choice, parameters
 from sparsevae.schedules import Schedule
 
@@ -30,8 +36,13 @@ RELAXED = ("paper", "concrete")  # gradients whose training draws lie between 0 
 VARIANTS = ("dis", "gen", "con")
 
 
+def encoders(est: Any, sizes: Sizes, weights: Generator | None, *, widths: Sequence[int]) -> nn.Module:
+    """An encoder for each part of a code, one beside the other."""
+    return ConcatenatedNetworks([gated_encoder(est, sizes._replace(raw_z=width), weights) for width in widths])
+
+
 @parameters
-class SDLGMClassifier(Classifies, LabelUnitCoder):
+class SDLGMClassifier(Classifies, LabelUnits, ObservedData, SparseCoder):
     r"""Multi-label classifier: the code is a set of labels, of which at most `cap` are on.
 
     .. math:: \mathcal L = -\log p(y | q(z|x)) + w_{KL}\, KL(q(z|x) \,\|\, p(z)) \; [\,- w_x\, E_q \log p(x|z)\,]
@@ -92,9 +103,8 @@ class SDLGMClassifier(Classifies, LabelUnitCoder):
     )
     shared_layers: Annotated[int, "For features='counts', hidden layers of the encoder that the gate net shares."] = 0
 
-    text: ClassVar[None] = None  # type: ignore[misc]  # thresholds are tuned on rows of numbers: a field no longer
     learned: ClassVar[tuple[str, ...]] = (
-        *LabelUnitCoder.learned,
+        *LabelUnits.learned,
         *("classes_", "single_", "sparse_", "cap_", "max_labels_", "threshold_"),
     )
 
@@ -113,81 +123,58 @@ class SDLGMClassifier(Classifies, LabelUnitCoder):
         for name in ("tau", "tau_z"):
             if isinstance(getattr(self, name), str):
                 raise ValueError(f"{name} must be a number above 0 or a schedule, got {getattr(self, name)!r}.")
-        if self.label_likelihood == "relaxed" and (self._gradient() not in RELAXED or self.features != "counts"):
+        if self.label_likelihood == "relaxed" and (
+            self._codes(1, 1)[0].estimator not in RELAXED or self.features != "counts"
+        ):
             raise ValueError(
                 "label_likelihood='relaxed' learns from draws between 0 and 1: it needs features='counts' and "
                 f"gradient={' or '.join(map(repr, RELAXED))}; got features={self.features!r} and "
                 f"gradient={self.gradient!r}. A hard draw would pass no gradient from y."
             )
         self.refuse_free_bits()
-        self._recipe(1, self.cap or 1, self._gradient()).check()
+        check_code(self, self._codes(1, 1)[0].estimator)
 
-    # -- the recipe: each part of the code is an SDLGM's ---------------------------------------------------------
-
-    def _generates(self) -> bool:
+    @property
+    def decodes(self) -> bool:
         return self.variant != "dis"
 
-    def _drawn(self) -> bool:
-        """Whether any term asks for a draw: the exact laws of y do not."""
-        return self._generates() or self.label_likelihood == "relaxed"
-
-    def _gradient(self) -> str:
-        """How gradients pass the draws: "auto" is SDLGM's own choice, and its relaxation where y is read off a draw."""
-        return "paper" if self.gradient == "auto" and self.label_likelihood == "relaxed" else self.gradient
-
     def in_force(self) -> dict[str, Any]:
-        return super().in_force() | {"gradient": self._recipes()[0]._gradient()}
+        return super().in_force() | {"gradient": self._codes(self.n_labels_, self.cap_)[0].estimator}
 
-    def weights(self) -> dict[str, float]:
-        weights = {"kl_z": float(self.kl_weight)}
-        if self.variant == "con":
-            weights["kl_free"] = float(self.kl_weight)
-        return {"nll_x": float(self.x_weight), **weights} if self._generates() else weights
+    def _codes(self, n_labels: int, cap: int) -> list[CappedCode]:
+        """The labels as a code, and for variant="con" the free features."""
+        relaxed = self.label_likelihood == "relaxed"
+        gradient = "paper" if self.gradient == "auto" and relaxed else self.gradient
+        if not (self.decodes or relaxed):
+            gradient = "straight-through"  # nothing is drawn, so no item needs several rows
+        own = {name: getattr(self, name) for name in ("features", "alpha", "kl", "tau", "tau_z")}
+        sizes = [(n_labels, cap), (int(self.free_features), int(self.free_cap))][: 1 + (self.variant == "con")]
+        return [CappedCode(n, cap, gradient=gradient, **own) for n, cap in sizes]
 
-    def _recipe(self, n: int, cap: int, gradient: str) -> SDLGM:
-        """The part of n features of which at most `cap` are on."""
-        same = ("hidden", "network", "image_shape", "encoder", "training", "features", "alpha", "kl", "tau", "tau_z")
-        own = {name: getattr(self, name) for name in (*same, "gate_hidden", "shared_layers")}
-        return SDLGM(n, cap=cap, gradient=gradient, **own)
-
-    def _recipes(self) -> list[SDLGM]:
-        sizes = [(self.n_labels_, self.cap_)]
-        if self.variant == "con":
-            sizes.append((int(self.free_features), int(self.free_cap)))
-        # Some gradients ask for several rows of an item: not where nothing is drawn.
-        return [self._recipe(n, cap, self._gradient() if self._drawn() else "straight-through") for n, cap in sizes]
-
-    def schedules(self) -> dict[str, Schedule]:
-        return self._recipe(1, 1, self._gradient()).schedules() if self._drawn() else {}
-
-    def _build(self, n_features: int, weights: torch.Generator) -> LatentModel:
-        parts = self._recipes()
-        likelihood = self._likelihood(weights)
-        n, posteriors = [part.n_components for part in parts], [part.posterior() for part in parts]
-        raw_x = likelihood.width(n_features)
-        sizes = [self._sizes(n_features, q.width(m), sum(n), raw_x) for q, m in zip(posteriors, n, strict=True)]
-        encoders = [p._network("encoder", self.encoder, s, weights) for p, s in zip(parts, sizes, strict=True)]
-        priors = [part.prior() for part in parts]
-        decoder: nn.Module = nn.Identity()
-        if self._generates():
-            decoder = parts[0]._network("decoder", self.decoder, sizes[0], weights)
-        alone = len(parts) == 1
-        return (Generative if self._generates() else Discriminative)(
-            encoders[0] if alone else ConcatenatedNetworks(encoders),
-            posteriors[0] if alone else ConcatenatedPosterior(posteriors, n),
-            decoder,
-            likelihood,
-            priors[0] if alone else ConcatenatedPrior(priors),
-            LABEL_LIKELIHOODS[self.label_likelihood],
-            exact=self.label_likelihood != "relaxed",
+    def build(self, data: DataSpec, weights: Generator | None) -> Build:
+        codes = self._codes(self.n_labels_, self.cap_)
+        posteriors, priors = [code.posterior() for code in codes], [code.prior() for code in codes]
+        posterior: Family = posteriors[0]
+        prior, encoder = priors[0], gated_encoder
+        if len(codes) > 1:
+            widths = [q.width(code.n) for q, code in zip(posteriors, codes, strict=True)]
+            posterior, prior = ConcatenatedPosterior(posteriors, [code.n for code in codes]), ConcatenatedPrior(priors)
+            encoder = partial(encoders, widths=widths)
+        targets = LABEL_LIKELIHOODS[self.label_likelihood]
+        kind = partial(
+            Generative if self.decodes else Discriminative, targets=targets, exact=self.label_likelihood != "relaxed"
         )
+        model = assemble(self, data, posterior, prior, weights, kind, encoder=encoder)
+        own = {"nll_x": float(self.x_weight)} if self.decodes else {}
+        own |= {k: float(self.kl_weight) for k in ("kl_z", "kl_free")[: len(codes)]}
+        return Build(model, Objective(nll, kl, weights=own), codes[0].schedules())
 
     # -- labels -------------------------------------------------------------------------------------------------
 
-    def _accept(self, Y: Any) -> None:
+    def before_fit(self, X: Any, Y: Any, *, tune: bool) -> None:
         counts = np.asarray(Y.sum(1)).ravel()
         most = max(1, int(counts.max()))
-        if not hasattr(self, "model_"):
+        if not hasattr(self, "fitted_"):
             self.cap_ = most if self.cap is None else int(self.cap)
             self.max_labels_ = most if self.max_labels is None else int(self.max_labels)
             self.threshold_ = 0.5 if isinstance(self.threshold, str) else float(self.threshold)
@@ -196,40 +183,42 @@ class SDLGMClassifier(Classifies, LabelUnitCoder):
                 f"label_likelihood='set' with cap={self.cap_} gives sets of more labels no probability, and "
                 f"{int((counts > self.cap_).sum())} rows have up to {most}: raise cap, or use 'marginals'."
             )
-
-    def _tune(self, X: Any, Y: Any) -> None:
         folds = min(int(self.folds), X.shape[0] // 4)
-        if self.single_ or self.threshold != "cv" or folds < 2:
-            return
+        if tune and folds > 1 and self.threshold == "cv" and not self.single_:
+            self.threshold_ = self._cross_validated(X, Y, folds)
+
+    def _cross_validated(self, X: Any, Y: Any, folds: int) -> float:
+        """The threshold with the best micro-F1 on rows that their model has not seen."""
         P = np.zeros(Y.shape)
         quiet = {"training__verbose": 0, "training__folder": None, "training__resume": False}
-        for train, held_out in MultiLabelKFold(folds, seed=self._training().seed).split(X, Y):
+        for train, held_out in MultiLabelKFold(folds, seed=self.training_settings().seed).split(X, Y):
             twin = clone(self).set_params(threshold=0.5, cap=self.cap_, max_labels=self.max_labels_, **quiet)
             P[held_out] = twin.fit(X[train], Y[train]).predict_proba(X[held_out])
-        self.threshold_ = best_threshold(Y.toarray() if self.sparse_ else Y, P, self.max_labels_)
+        return best_threshold(Y.toarray() if self.sparse_ else Y, P, self.max_labels_)
+
+    def _odds(self, X: Any, answer: Callable[[Tensor], Tensor]) -> Array:
+        """A function of the log odds of every label, of rows of X."""
+        check_is_fitted(self)
+        return self.fitted_.ask(self.fitted_.rows(X), lambda q: answer(log_odds(parts_of(q)[0])))
 
     def predict_proba(self, X: Any) -> Array:
-        """P(label) of every row, (n, L); with one class a row, the classes' probabilities, which sum to 1."""
+        """P(label) of every row, (n, L); with one class per row, the classes' probabilities, which sum to 1."""
         check_is_fitted(self)
         if self.single_:
-            return self._ask(X, lambda q: torch.softmax(logsigmoid(log_odds(q)), -1))
-        return self._ask(X, lambda q: torch.sigmoid(log_odds(q)))
+            return self._odds(X, lambda odds: torch.softmax(logsigmoid(odds), -1))
+        return self._odds(X, torch.sigmoid)
 
     def predict(self, X: Any) -> Any:
         """Labels (n, L), 0/1, CSR where y was; or classes (n,)."""
-        P = self.predict_proba(X)
-        if self.single_:
-            return self.classes_[P.argmax(1)]
-        labels = cut(P, self.threshold_, self.max_labels_)
-        return scipy.sparse.csr_array(labels) if self.sparse_ else labels
+        return self._from_probabilities(self.predict_proba(X), self.threshold_, self.max_labels_)
 
     def predict_count(self, X: Any) -> Array:
         """The expected number of labels of every row, (n,): the sum of P(label)."""
-        return self._ask(X, lambda q: torch.sigmoid(log_odds(q)).sum(-1))
+        return self._odds(X, lambda odds: torch.sigmoid(odds).sum(-1))
 
     def evaluate(self, X: Any, y: Any = None, *, caps: Sequence[int] = (), n_samples: int = 10) -> dict[str, Any]:
         """The numbers to judge predictions of y by; without y those of a coder, for gen and con."""
         if y is None:
             return super().evaluate(X, caps=caps, n_samples=n_samples)
-        P, Y = self.predict(X), self._targets(self._read(X, reset=False), y)
+        P, Y = self.predict(X), self._targets(self.fitted_.rows(X), y, {})
         return {**self._judge(P, Y), "threshold": self.threshold_}

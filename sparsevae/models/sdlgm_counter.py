@@ -3,103 +3,51 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Annotated, Any, ClassVar, cast
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import scipy.sparse
-import torch
 from sklearn.base import RegressorMixin
-from torch import Tensor, nn
+from sklearn.utils.validation import check_is_fitted
+from torch import Generator, Tensor
 from torch.distributions import Distribution
 
 from sparsevae.checks import check_number
-from sparsevae.distributions.counts import Counts
-from sparsevae.distributions.kl import divergence, pair
-from sparsevae.estimator.supervised import LabelUnitCoder
+from sparsevae.estimator.assemble import Build, DataSpec, assemble
+from sparsevae.estimator.coder import SparseCoder
+from sparsevae.estimator.supervised import LabelUnits, require
 from sparsevae.inputs.base import Array
 from sparsevae.inputs.labels import check_names, plain
-from sparsevae.latent.model import LatentModel
-from sparsevae.latent.posteriors import CountsPosterior
+from sparsevae.latent.capped_code import CappedCode
+from sparsevae.latent.objective import Objective, kl, nll
+from sparsevae.latent.posteriors import StripsPosterior
 from sparsevae.latent.supervised import Discriminative
-from sparsevae.models.sdlgm import SDLGM
+from sparsevae.models.sdlgm import check_code, gated_encoder
 from sparsevae.networks.architectures import Sizes, image_of
+from sparsevae.networks.strips import Strips
 from sparsevae.parameters import parameters
 
 
-class Strips(nn.Module):
-    """The same net on each of C vertical strips of an image: what each shows, (B, H W channels) -> (B, C (K + 1))."""
-
-    def __init__(self, net: nn.Module, image: tuple[int, int, int], columns: int) -> None:
-        super().__init__()
-        height, width, channels = image
-        self.net, self.columns = net, columns
-        self.layout = (height, columns, width // columns, channels)
-
-    def categories(self, x: Tensor) -> Tensor:
-        """log p_ck, (B, H W C) -> (B, columns, K + 1), with nothing in the last place."""
-        strips = x.unflatten(-1, self.layout).movedim(-3, -4).flatten(-3)
-        raw = self.net(strips.flatten(0, 1))
-        log_p: Tensor = Counts(raw[..., -1:], raw[..., :-1], 1).categories().unflatten(0, (-1, self.columns))
-        return log_p
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.categories(x).flatten(-2)
-
-
-class StripCounts(Counts):
-    r"""Counts of what C strips show. Strip c shows thing k with probability :math:`p_{ck}`, or nothing.
-
-    The count of k is a sum of independent zeros and ones with mean :math:`\sum_c p_{ck}`; the counts together are
-    Poisson-multinomial. Here they are described by the multinomial of C draws from the average strip,
-    :math:`\bar p_k = \frac1C \sum_c p_{ck}`, which has the same means. The code is made of what the average forgets: it
-    counts what each strip most likely shows.
-
-    Parameters
-    ----------
-    log_p : Tensor (..., C, K + 1)
-        log p_ck, with nothing in the last place.
-    draw : callable
-        As in `Counts`.
-    """
-
-    def __init__(self, log_p: Tensor, draw: nn.Module) -> None:
-        self.log_p = log_p
-        average = torch.logsumexp(log_p, -2) - math.log(log_p.shape[-2])
-        features, off = average[..., :-1], average[..., -1:]
-        super().__init__(torch.logsumexp(features, -1, keepdim=True) - off, features, log_p.shape[-2], draw)
-
-    @property
-    def mode(self) -> Tensor:
-        """How often each thing is what a strip most likely shows, (..., K)."""
-        things = torch.arange(self.event_shape[0], device=self.log_p.device)
-        seen = self.log_p.argmax(-1, keepdim=True)  # (..., C, 1); K is nothing
-        return (seen == things).sum(-2).to(self.log_p.dtype)
-
-
-@pair(StripCounts, Counts, per_unit=False)
-def _strips(q: StripCounts, p: Counts) -> Tensor:
-    """That of the multinomial, (..., B)."""
-    return divergence(Counts(q.gate, q.features, q.cap), p)
-
-
-class StripsPosterior(CountsPosterior):
-    """raw = log p_ck, strip after strip -> StripCounts; `size` strips, one thing in each at most."""
-
-    def width(self, n: int) -> int:
-        return self.size * super().width(n)
-
-    def forward(self, raw: Tensor) -> Distribution:
-        return StripCounts(raw.unflatten(-1, (self.size, -1)), self.draw)
-
-
 def _itself(q: Distribution, z: Tensor) -> Distribution:
-    """The law of y is that of the code."""
+    """The distribution of y is that of the code."""
     return q
 
 
+def _strips(est: SDLGMCounter, sizes: Sizes, weights: Generator | None) -> Strips:
+    """One encoder that looks at every strip."""
+    height, width, channels = image_of(sizes)
+    columns = int(est.columns or 1)
+    if width % columns:
+        raise ValueError(f"columns={columns} strips do not fill an image of width {width}: it must divide that.")
+    strip = (height, width // columns, channels)
+    own = sizes._replace(features=math.prod(strip), image_shape=strip, raw_z=sizes.raw_z // columns)
+    return Strips(gated_encoder(est, own, weights), (height, width, channels), columns)
+
+
 @parameters
-class SDLGMCounter(RegressorMixin, LabelUnitCoder):
+class SDLGMCounter(RegressorMixin, LabelUnits, SparseCoder):
     r"""Counts of K things in a row: the code is the vector of counts, of which `cap` are the most in all.
 
     .. math:: \mathcal L = -\log \mathrm{Multinomial}(y; L_0, \lambda\pi(x)) + w_{KL}\, KL(q(z|x) \,\|\, p(z))
@@ -142,11 +90,6 @@ class SDLGMCounter(RegressorMixin, LabelUnitCoder):
     True
     """
 
-    likelihood: ClassVar[str] = "auto"  # type: ignore[misc]  # there is no p(x|z): fields no longer
-    variance_floor: ClassVar[float] = 1.0  # type: ignore[misc]
-    variance: ClassVar[float] = 1.0  # type: ignore[misc]
-    decoder: ClassVar[None] = None  # type: ignore[misc]
-    text: ClassVar[None] = None  # type: ignore[misc]
     target: ClassVar[str] = "counts"
 
     cap: Annotated[int | None, "L0: most things in all; None: `columns`, or the largest total of a row."] = None
@@ -159,7 +102,7 @@ class SDLGMCounter(RegressorMixin, LabelUnitCoder):
     )
     shared_layers: Annotated[int, "Hidden layers of the encoder that the gate net starts from."] = 0
 
-    learned: ClassVar[tuple[str, ...]] = (*LabelUnitCoder.learned, "single_", "cap_", "mean_")
+    learned: ClassVar[tuple[str, ...]] = (*LabelUnits.learned, "single_", "cap_", "mean_")
 
     def check(self) -> None:
         super().check()
@@ -168,41 +111,19 @@ class SDLGMCounter(RegressorMixin, LabelUnitCoder):
                 check_number(name, getattr(self, name), "an integer above 0, or None", lambda n: n > 0, whole=True)
         check_number("kl_weight", self.kl_weight, "a number, 0 or above", lambda w: w >= 0)
         self.refuse_free_bits()
-        if self._training().binarise:
+        if self.training_settings().binarise:
             raise ValueError("training.binarise would make counts 0 or 1: binarise X beforehand.")
-        self._recipe(1, 1).check()
+        check_code(self, "straight-through")
 
-    def weights(self) -> dict[str, float]:
-        return {"kl_z": float(self.kl_weight)}
-
-    def _recipe(self, n: int, cap: int) -> SDLGM:
-        """The SDLGM whose code the counts are."""
-        networks = ("hidden", "network", "image_shape", "encoder", "gate_hidden", "shared_layers")
-        same = {name: getattr(self, name) for name in (*networks, "alpha", "kl", "training")}
-        return SDLGM(n, cap=cap, gradient="straight-through", **same)
-
-    def _build(self, n_features: int, weights: torch.Generator) -> LatentModel:
-        recipe, n = self._recipe(self.n_labels_, self.cap_), self.n_labels_
-        posterior = cast(CountsPosterior, recipe.posterior())
-        sizes = self._sizes(n_features, posterior.width(n), n, 0)
+    def build(self, data: DataSpec, weights: Generator | None) -> Build:
+        code = CappedCode(self.n_labels_, self.cap_, alpha=self.alpha, kl=self.kl, gradient="straight-through")
+        posterior = code.posterior()
         if self.columns:
-            encoder: nn.Module = self._strips(recipe, sizes, weights)
             posterior = StripsPosterior(posterior.size, posterior.draw)
-        else:
-            encoder = recipe._network("encoder", self.encoder, sizes, weights)
-        parts = encoder, posterior, nn.Identity(), self._likelihood(weights), recipe.prior()
-        return Discriminative(*parts, _itself, exact=True)
-
-    def _strips(self, recipe: SDLGM, sizes: Sizes, weights: torch.Generator) -> Strips:
-        height, width, channels = image_of(sizes)
-        columns = int(self.columns or 1)
-        if width % columns:
-            raise ValueError(f"columns={columns} strips do not fill an image of width {width}: it must divide that.")
-        strip = (height, width // columns, channels)
-        net = recipe._network(
-            "encoder", self.encoder, sizes._replace(features=math.prod(strip), image_shape=strip), weights
-        )
-        return Strips(net, (height, width, channels), columns)
+        kind = partial(Discriminative, targets=_itself, exact=True)
+        encoder = _strips if self.columns else gated_encoder
+        model = assemble(self, data, posterior, code.prior(), weights, kind, encoder=encoder)
+        return Build(model, Objective(nll, kl, weights={"kl_z": float(self.kl_weight)}))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -212,7 +133,8 @@ class SDLGMCounter(RegressorMixin, LabelUnitCoder):
 
     # -- counts -------------------------------------------------------------------------------------------------
 
-    def _read_targets(self, y: Any, label_names: Any, classes: Any) -> Any:
+    def read_targets(self, y: Any, *, label_names: Any = None, classes: Any = None) -> Any:
+        require(self, y)
         y, names = plain(y)
         if y.ndim not in (1, 2) or 0 in y.shape:
             raise ValueError(
@@ -223,7 +145,7 @@ class SDLGMCounter(RegressorMixin, LabelUnitCoder):
         values = Y.data if sparse else Y
         if Y.dtype.kind not in "biuf" or (values < 0).any() or (values != np.floor(values)).any():
             raise ValueError("y must hold counts: whole numbers, 0 or above.")
-        if not hasattr(self, "model_"):
+        if not hasattr(self, "fitted_"):
             self.n_labels_, self.single_ = Y.shape[1], y.ndim == 1
             self.label_names_ = check_names(names if label_names is None else label_names, Y.shape[1])
             self.mean_: Array = np.asarray(Y.mean(0), dtype=np.float64).ravel()
@@ -231,9 +153,9 @@ class SDLGMCounter(RegressorMixin, LabelUnitCoder):
             raise ValueError(f"this model counts {self.n_labels_} things; got y of shape {y.shape}.")
         return Y
 
-    def _accept(self, Y: Any) -> None:
+    def before_fit(self, X: Any, Y: Any, *, tune: bool) -> None:
         most = max(1, int(Y.sum(1).max()))
-        if not hasattr(self, "model_"):
+        if not hasattr(self, "fitted_"):
             self.cap_ = int(self.cap or self.columns or most)
         if most > self.cap_:
             raise ValueError(
@@ -254,12 +176,16 @@ class SDLGMCounter(RegressorMixin, LabelUnitCoder):
         """
         return self._like_y(self._ask(X, lambda q: q.mode).astype(np.int64))
 
+    def _ask(self, X: Any, question: Callable[[Any], Tensor]) -> Array:
+        check_is_fitted(self)
+        return self.fitted_.ask(self.fitted_.rows(X), question)
+
     def _like_y(self, counts: Array) -> Array:
         return counts[:, 0] if self.single_ else counts
 
     def evaluate(self, X: Any, y: Any = None, *, caps: Sequence[int] = (), n_samples: int = 10) -> dict[str, Any]:
         """Mean squared error beside that of a constant prediction; how many counts, and whole rows, are right."""
-        Y = self._targets(self._read(X, reset=False), y)
+        Y = self._targets(self.fitted_.rows(X), y, {})
         Y = Y.toarray() if hasattr(Y, "toarray") else Y
         expected, whole = (found.reshape(Y.shape) for found in (self.predict(X), self.predict_counts(X)))
         right = whole == Y

@@ -5,25 +5,30 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar
 
-from sparsevae.distributions.family import Family
+from torch import Generator
+
+from sparsevae.estimator.assemble import Build, DataSpec, assemble
 from sparsevae.estimator.coder import SparseCoder
+from sparsevae.estimator.fields import FromTexts, ObservedData, Units
+from sparsevae.latent.objective import Objective, nll
 from sparsevae.latent.posteriors import GaussianPosterior, PointPosterior
-from sparsevae.latent.priors import Prior, StandardNormal
+from sparsevae.latent.priors import StandardNormal
 from sparsevae.parameters import check_flag, check_weight, parameters
 
 
-class GaussianCoder(SparseCoder):
-    """q(z|x) is Gaussian, p(z) is N(0, 1): what the dense models share."""
+@parameters
+class Noise:
+    """Whether a Gaussian code is drawn."""
 
-    def posterior(self) -> Family:
-        return GaussianPosterior()
+    noise: Annotated[bool, "Whether codes are drawn; False: a plain autoencoder, penalised by z^2/2."] = True
 
-    def prior(self) -> Prior:
-        return StandardNormal(int(self.n_components))
+    def check(self) -> None:
+        super().check()  # type: ignore[misc]
+        check_flag("noise", self.noise)
 
 
 @parameters
-class VAE(GaussianCoder):
+class VAE(Noise, Units, ObservedData, FromTexts, SparseCoder):
     r"""Variational autoencoder: a dense Gaussian code.
 
     .. math:: \mathcal L = -E_{q(z|x)} \log p(x|z) + KL(q(z|x) \,\|\, \mathcal N(0, 1))
@@ -57,18 +62,14 @@ class VAE(GaussianCoder):
     (1438, 8)
     """
 
-    noise: Annotated[bool, "Whether codes are drawn; False: a plain autoencoder, penalised by z^2/2."] = True
-
-    def check(self) -> None:
-        super().check()
-        check_flag("noise", self.noise)
-
-    def posterior(self) -> Family:
-        return super().posterior() if self.noise else PointPosterior()
+    def build(self, data: DataSpec, weights: Generator | None) -> Build:
+        posterior = GaussianPosterior() if self.noise else PointPosterior()
+        model = assemble(self, data, posterior, StandardNormal(int(self.n_components)), weights)
+        return Build(model, Objective(nll, self.kl_term(), weights={"kl_z": 1.0}))
 
 
 @parameters
-class BetaVAE(VAE):
+class BetaVAE(Noise, Units, ObservedData, FromTexts, SparseCoder):
     r"""VAE whose KL counts beta times: fewer, better separated units, or for texts more. Scores keep unit weights.
 
     .. math:: \mathcal L = -E_{q(z|x)} \log p(x|z) + \beta\, KL(q(z|x) \,\|\, \mathcal N(0, 1))
@@ -96,5 +97,7 @@ class BetaVAE(VAE):
         super().check()
         check_weight("beta", self.beta)
 
-    def weights(self) -> dict[str, float]:
-        return {"kl_z": float(self._value("beta"))}
+    def build(self, data: DataSpec, weights: Generator | None) -> Build:
+        posterior = GaussianPosterior() if self.noise else PointPosterior()
+        model = assemble(self, data, posterior, StandardNormal(int(self.n_components)), weights)
+        return Build(model, Objective(nll, self.kl_term(), weights={"kl_z": float(self.value("beta"))}))

@@ -5,60 +5,25 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar
 
+from torch import Generator
+
 from sparsevae.checks import check_number
-from sparsevae.distributions.family import Family
+from sparsevae.estimator.assemble import Build, DataSpec, assemble
 from sparsevae.estimator.coder import SparseCoder
+from sparsevae.estimator.fields import FromTexts, Gates, ObservedData, Units, gate_of
+from sparsevae.latent.objective import Objective, nll
 from sparsevae.latent.posteriors import SlabPosterior, SpikeSlabPosterior
-from sparsevae.latent.priors import FixedSpikeSlab, Prior
-from sparsevae.parameters import check_choice, check_weight, parameters
-from sparsevae.sampling.gradients import GATES, SLOPE, Estimator, build_estimator, scheduled
-from sparsevae.schedules import Linear, Schedule
+from sparsevae.latent.priors import FixedSpikeSlab
+from sparsevae.parameters import parameters
+
+DEFAULTS_OF_GATES: dict[str, dict[str, Any]] = {
+    "numbers": {"kl_z": 1.0, "gate": "sigmoid"},
+    "texts": {"kl_z": 0.05, "gate": "straight-through-concrete"},
+}
 
 
 @parameters
-class GatedCoder(SparseCoder):
-    """What models with gates of a spike-and-slab share: how a gradient passes them in training."""
-
-    defaults_by_kind: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "numbers": {"kl_z": 1.0, "gate": "sigmoid"},
-        "texts": {"kl_z": 0.05, "gate": "straight-through-concrete"},
-    }
-
-    gate: Annotated[
-        str | None,
-        "How gradients pass the gates: sigmoid (VSC's paper), or an estimator of `gradients`: "
-        "straight-through-concrete, rloo and more. None: sigmoid, for texts straight-through-concrete.",
-    ] = None
-    sharpness: Annotated[tuple[float, float], "Sharpness of the sigmoid gate, first and last."] = (50.0, 200.0)
-    temperature: Annotated[float, "Temperature of the concrete gates."] = 0.5
-    kl_z: Annotated[float | None, "Weight of the KL of z in training; None: 1, for texts .05. Scores have 1."] = None
-
-    def check(self) -> None:
-        super().check()
-        if self.gate is not None:
-            check_choice("gate", self.gate, GATES)
-        if not (isinstance(self.sharpness, (tuple, list)) and len(self.sharpness) == 2):
-            raise ValueError(f"sharpness must be two numbers above 0, first and last; got {self.sharpness!r}.")
-        for sharpness in self.sharpness:
-            check_number("sharpness", sharpness, "two numbers above 0, first and last", lambda c: c > 0)
-        check_number("temperature", self.temperature, "a number above 0", lambda t: t > 0)
-        check_weight("kl_z", self.kl_z)
-
-    def weights(self) -> dict[str, float]:
-        return {"kl_z": float(self._value("kl_z"))}
-
-    def _gate(self) -> Estimator:
-        return build_estimator(GATES[self._value("gate")], self._gate_settings())
-
-    def _gate_settings(self) -> dict[str, float | Schedule]:
-        return {"sharpness": Linear(*self.sharpness), "temperature": self.temperature, "slope": SLOPE}
-
-    def schedules(self) -> dict[str, Schedule]:
-        return scheduled(GATES[self._value("gate")], self._gate_settings())
-
-
-@parameters
-class VSC(GatedCoder):
+class VSC(Gates, Units, ObservedData, FromTexts, SparseCoder):
     r"""Variational Sparse Coding: most units of a code are exactly zero.
 
     .. math:: \mathcal L = -E_{q} \log p(x|z)
@@ -90,8 +55,8 @@ class VSC(GatedCoder):
 
     # Of texts a gate must not rest shut: it would shut for good before its slab has learned to tell anything.
     defaults_by_kind: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "numbers": {**GatedCoder.defaults_by_kind["numbers"], "alpha": 0.1},
-        "texts": {**GatedCoder.defaults_by_kind["texts"], "alpha": 0.4},
+        "numbers": {**DEFAULTS_OF_GATES["numbers"], "alpha": 0.1},
+        "texts": {**DEFAULTS_OF_GATES["texts"], "alpha": 0.4},
     }
 
     alpha: Annotated[float | None, "Prior probability that a unit is on, in (0, 1]; None: .1, for texts .4."] = None
@@ -101,13 +66,11 @@ class VSC(GatedCoder):
         if self.alpha is not None:
             check_number("alpha", self.alpha, "a number in (0, 1], the prior P(unit on)", lambda a: 0 < a <= 1)
 
-    def posterior(self) -> Family:
-        if self._value("alpha") == 1:
-            return SlabPosterior()
-        return SpikeSlabPosterior(self._gate())
-
-    def prior(self) -> Prior:
-        return FixedSpikeSlab(int(self.n_components), self._value("alpha"))
-
-    def schedules(self) -> dict[str, Schedule]:
-        return {} if self._value("alpha") == 1 else super().schedules()
+    def build(self, data: DataSpec, weights: Generator | None) -> Build:
+        alpha = self.value("alpha")
+        gate, schedules = gate_of(self)
+        dense = alpha == 1
+        posterior = SlabPosterior() if dense else SpikeSlabPosterior(gate)
+        model = assemble(self, data, posterior, FixedSpikeSlab(int(self.n_components), alpha), weights)
+        objective = Objective(nll, self.kl_term(), weights={"kl_z": float(self.value("kl_z"))})
+        return Build(model, objective, {} if dense else schedules)

@@ -306,7 +306,7 @@ def _check_noise(name: str, own: nn.Module, n_in: int) -> None:
         raise ValueError(f"{name} holds something like RReLU or F.dropout, {_GLOBAL_NOISE}")
 
 
-def with_head(name: str, own: nn.Module, n_in: int, n_out: int, weights: torch.Generator) -> nn.Module:
+def with_head(name: str, own: nn.Module, n_in: int, n_out: int, weights: torch.Generator | None) -> nn.Module:
     """A user's own network, (B, n_in) -> (B, any width), with its weights, and a linear head to n_out."""
     if any(isinstance(m, nn.modules.dropout._DropoutNd) for m in own.modules()):
         raise ValueError(f"{name} holds a Dropout layer, {_GLOBAL_NOISE}")

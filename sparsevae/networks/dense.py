@@ -92,8 +92,11 @@ class Branched(nn.Module):
         return torch.cat([self.net(h), self.branch(h)], -1)
 
 
-def initialise(module: nn.Module, generator: torch.Generator) -> None:
-    """Draw the weights of every layer of ours, in order; a user's own layers keep what they came with."""
+def initialise(module: nn.Module, generator: torch.Generator | None) -> None:
+    """Draw the weights of every layer of ours, in order; a user's own layers keep what they came with.
+
+    None draws nothing: for a model whose weights come from elsewhere.
+    """
     for layer in module.modules():
-        if isinstance(layer, Layer):
+        if generator is not None and isinstance(layer, Layer):
             layer.reset(generator)

@@ -100,7 +100,7 @@ def of_code(est: SparseCoder, r: Mapping[str, Any], used: int, item: str) -> lis
     """How many units a code has on, and how many of them do anything."""
     active = f"of {r['n_components']}: their mean varies over {item}s by more than 0.01"
     shown = [Number("active units", str(r["active_units"]), active)]
-    if not est._sparse():
+    if not est.fitted_.sparse:
         return shown
     note = f"of {r['n_components']}, in the code (the mode); {r['nonzeros_drawn']:.2f} in a random draw, "
     note += f"{r['nonzeros_expected']:.2f} expected (sum of P(on))"

@@ -87,7 +87,7 @@ def report(
 
 def _page(est: SparseCoder, X: Any, view: View) -> Page:
     most = int((view.codes != 0).sum(1).max())
-    caps = [cap for cap in CAPS if cap < most] if est._sparse() else []
+    caps = [cap for cap in CAPS if cap < most] if est.fitted_.sparse else []
     numbers = est.evaluate(X, caps=caps)
     return Page(
         f"{type(est).__name__} on {numbers['rows']:,} rows",
@@ -124,7 +124,7 @@ def _sha256(text: str) -> str:
 
 def _headline(est: SparseCoder, numbers: Mapping[str, Any]) -> str:
     kind, d, j = type(est).__name__, est.n_features_in_, numbers["n_components"]
-    if not est._sparse():
+    if not est.fitted_.sparse:
         return (
             f"{with_article(kind)} describes each row of {d:,} values by {j} numbers, all of them in use in every row."
         )

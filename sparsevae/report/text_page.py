@@ -43,12 +43,12 @@ Array = np.ndarray[Any, Any]
 def text_page(est: SparseCoder, X: Any, labels: Any) -> Page:
     """What the page shows of texts X; `labels` as in `report`."""
     X, source = as_list(X), cast(Texts, est.input_)
-    rows = est._read(X, reset=False)
+    rows = est.fitted_.rows(X)
     known = None if labels is None else arrays.labels(labels, len(rows), "labels")
     codes = est.transform(X)
     codes = np.asarray(codes.toarray() if hasattr(codes, "toarray") else codes)
     most = int((codes != 0).sum(1).max())
-    numbers = est.evaluate(X, caps=[cap for cap in CAPS if cap < most] if est._sparse() else [])
+    numbers = est.evaluate(X, caps=[cap for cap in CAPS if cap < most] if est.fitted_.sparse else [])
     return Page(
         f"{type(est).__name__} on {numbers['rows']:,} texts",
         _headline(est, numbers),
@@ -63,10 +63,10 @@ def text_page(est: SparseCoder, X: Any, labels: Any) -> Page:
 
 def _headline(est: SparseCoder, r: Mapping[str, Any]) -> str:
     kind, j = type(est).__name__, r["n_components"]
-    if r["nonzeros_mode"] == 0 and est._sparse():
+    if r["nonzeros_mode"] == 0 and est.fitted_.sparse:
         return f"The code of every text is zero: this {kind} tells texts apart by none of its {j} units."
     start = f"{with_article(kind)} describes each text, of {r['words'] - 1:.1f} words on average, by"
-    if not est._sparse():
+    if not est.fitted_.sparse:
         return f"{start} {j} numbers, all of them in use in every text."
     return (
         f"{start} {r['nonzeros_mode']:.1f} numbers; the other units of its {j}, different ones from text to text, are "
@@ -116,7 +116,7 @@ def _sections(
         ["", *known, "text", "told again"],
         decoded,
     )
-    zero = "A zero is no bar at all." if est._sparse() else "This code is dense: no unit is ever off."
+    zero = "A zero is no bar at all." if est.fitted_.sparse else "This code is dense: no unit is ever off."
     yield picture(
         "Codes",
         f"The codes of these texts, a bar per unit (blue positive, orange negative, the number names the unit). {zero}",
@@ -127,7 +127,7 @@ def _sections(
         "What a unit is about",
         "The words that go with large values of a unit, + and - apart, best first, and the text in which it is "
         "largest. Coherence: 1 they stand together only, 0 by chance. The most used units come first.",
-        ["unit", "on in" if est._sparse() else "spread", "coherence", "words", "for example"],
+        ["unit", "on in" if est.fitted_.sparse else "spread", "coherence", "words", "for example"],
         _units(est, codes, words, texts),
     )
     yield Table(
@@ -168,11 +168,11 @@ def _bars(codes: Array, names: Sequence[str]) -> Figure:
 
 def _units(est: SparseCoder, codes: Array, found: TopWords, texts: Sequence[Sequence[str]]) -> list[list[str]]:
     """Lines of the table of words: poles that go with some word, of the units most often on or most spread."""
-    use = (codes != 0).mean(0) if est._sparse() else codes.std(0)
+    use = (codes != 0).mean(0) if est.fitted_.sparse else codes.std(0)
     order = [pole for unit in np.argsort(-use, kind="stable") for pole in (2 * unit, 2 * unit + 1) if found.words[pole]]
     lines = []
     for pole in order[:UNITS]:
-        share = f"{use[pole // 2]:.0%}" if est._sparse() else f"{use[pole // 2]:.2f}"
+        share = f"{use[pole // 2]:.0%}" if est.fitted_.sparse else f"{use[pole // 2]:.2f}"
         coherence = "" if np.isnan(found.coherence[pole]) else f"{found.coherence[pole]:.2f}"
         example = " ".join(texts[pole][0].split()) if texts[pole] else ""
         example = example if len(example) <= LONGEST else f"{example[:LONGEST]}..."

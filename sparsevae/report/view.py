@@ -52,12 +52,12 @@ class View:
     @cached_property
     def sparse(self) -> bool:
         """Whether units can be off."""
-        return self.est._sparse()
+        return self.est.fitted_.sparse
 
     @cached_property
     def whole(self) -> bool:
         """Whether codes are whole numbers: bits or counts."""
-        return self.est._largest() is not None
+        return self.est.fitted_.largest is not None
 
     def describe(self, unit: int) -> str:
         """How much a unit is used: how often it is on, or how far a dense code's value spreads."""
@@ -162,7 +162,7 @@ def make_view(est: SparseCoder, X: Any, *, image_shape: Sequence[int] | None = N
             f"rows of numbers can be drawn, and this {type(est).__name__} was fitted on texts: "
             "sparsevae.report.page.report writes a page about them, sparsevae.top_words has the words of every unit."
         )
-    checked = est._read(X, reset=False)
+    checked = est.fitted_.rows(X)
     n, d = checked.shape
     shape = picture_shape(est, image_shape)
     index = np.linspace(0, n - 1, min(n, MAX_ROWS)).round().astype(int)
@@ -173,7 +173,8 @@ def make_view(est: SparseCoder, X: Any, *, image_shape: Sequence[int] | None = N
     rows = np.asarray(picked.toarray() if hasattr(picked, "toarray") else picked, dtype=np.float32)
     with torch.no_grad():
         blocks = [
-            (est.scaling_.inverse(x)[:m], est._code(est.model_.encode(x), None)[:m]) for x, m in est._blocks(rows)
+            (est.scaling_.inverse(x)[:m], est.fitted_.code(est.model_.encode(x))[:m])
+            for x, m, _ in est.fitted_.blocks(rows)
         ]
     seen, codes = (np.concatenate([part.cpu().numpy() for part in parts]) for parts in zip(*blocks, strict=True))
     names = getattr(est, "feature_names_in_", None)

@@ -45,7 +45,7 @@ def reported(est: Any, x: Any = X, *, seed: int = 0, hard: bool = False, repeats
 
 
 def terms(est: Any, trace: Trace) -> dict[str, float]:
-    loss, measured = est.objective()(trace)
+    loss, measured = est.fitted_.objective(trace)
     return {"loss": float(loss.detach())} | {k: float(v.detach()) for k, v in measured.items()}
 
 
@@ -299,8 +299,8 @@ def test_every_model_trains_scores_samples_and_survives_the_disk(cls: Any, tmp_p
 def test_weights_name_the_terms_that_the_objective_measures(cls: Any) -> None:
     est = make(cls).fit(X)
     measured = terms(est, reported(est))
-    assert set(est.weights()) == set(measured) - {"loss", "nll_x"}
-    loss = measured["nll_x"] + sum(weight * measured[k] for k, weight in est.weights().items())
+    assert set(est.fitted_.weights) == set(measured) - {"loss", "nll_x"}
+    loss = measured["nll_x"] + sum(weight * measured[k] for k, weight in est.fitted_.weights.items())
     assert measured["loss"] == pytest.approx(loss, rel=1e-5)
 
 

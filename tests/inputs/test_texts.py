@@ -300,7 +300,7 @@ def test_the_embedding_learns_from_reader_and_writer() -> None:
 def test_a_model_of_texts_keeps_the_conventions_of_every_model(kind: str, fitted: dict[str, Any]) -> None:
     est = copy.deepcopy(fitted[kind])
     few = [*list(dict.fromkeys(X))[:5], "hen " * 20]  # as long as there may be
-    x = torch.tensor(est._read(few, reset=False), dtype=torch.float32)
+    x = torch.tensor(est.fitted_.rows(few), dtype=torch.float32)
     check_model(est.model_.requires_grad_(), x)
 
 
@@ -319,7 +319,7 @@ def test_padding_changes_no_term() -> None:
 
 def test_training_sees_texts_at_few_widths() -> None:
     est = plain(sv.VAE)
-    rows = est.input_.lay_out(est._read(X, reset=False), torch.device("cpu"))
+    rows = est.input_.lay_out(est.fitted_.rows(X), torch.device("cpu"))
     assert isinstance(rows, Ragged)
     assert rows.shape == (len(X), 24)  # 20 words and EOS, in eights
     lengths = np.array([len(text.split()) + 1 for text in X])
@@ -362,7 +362,7 @@ def test_a_text_has_its_code_and_score_whatever_stands_beside_it(kind: str, fitt
 @each
 def test_codes_are_the_mode_of_the_posterior(kind: str, fitted: dict[str, Any]) -> None:
     est = fitted[kind]
-    x = torch.tensor(est._read(X, reset=False), dtype=torch.float32)
+    x = torch.tensor(est.fitted_.rows(X), dtype=torch.float32)
     with torch.no_grad():
         expected = est.model_.encode(x).mode.numpy()
     np.testing.assert_allclose(dense(est.transform(X)), expected, rtol=1e-4, atol=1e-5)
@@ -377,7 +377,7 @@ def test_scores_are_below_the_exact_log_probability_and_climb_to_it() -> None:
     """One unit: log p(x) = log of the integral of p(x|z) N(z; 0, 1) over z, by quadrature."""
     est = make(sv.BetaVAE, beta=0.5, n_components=1, training={"steps": 150}).fit(X)  # less: q too narrow
     texts = sorted(set(X))[:12]
-    x = torch.tensor(est._read(texts, reset=False), dtype=torch.float32)
+    x = torch.tensor(est.fitted_.rows(texts), dtype=torch.float32)
     z = torch.linspace(-8, 8, 401)[:, None]
     log_prior = -0.5 * z[:, 0].double() ** 2 - 0.5 * math.log(2 * math.pi) + math.log(16 / 400)
     with torch.no_grad():
@@ -405,7 +405,7 @@ def test_evaluation_says_what_is_left_of_a_text(kind: str, fitted: dict[str, Any
     assert 1 < found["perplexity_reconstruction"] < found["perplexity"] < len(est.input_.vocabulary)
     # the bound's two parts: of KL in closed form there is less noise than in the score
     assert found["score"] == pytest.approx(-found["nll"] - found["kl"], rel=0.05)
-    x = torch.tensor(est._read(texts, reset=False), dtype=torch.float32)
+    x = torch.tensor(est.fitted_.rows(texts), dtype=torch.float32)
     code = torch.tensor(dense(est.transform(texts)))
     with torch.no_grad():
         assert found["nll_code"] == pytest.approx(-float(est.model_.decode(code).log_prob(x).mean()), rel=1e-4)
@@ -433,7 +433,7 @@ def test_a_unit_can_be_taken_out_of_reader_and_writer(reported: Any, tmp_path: P
     np.testing.assert_allclose(dense(smaller.transform(X)), codes[:, [1, 3]], atol=1e-5)
     kept_rows = codes.copy()
     kept_rows[:, [0, 2]] = means[[0, 2]]
-    x = torch.tensor(est._read(X, reset=False), dtype=torch.float32)
+    x = torch.tensor(est.fitted_.rows(X), dtype=torch.float32)
     with torch.no_grad():
         found = [
             e.model_.decode(torch.tensor(z)).log_prob(x) for e, z in ((est, kept_rows), (smaller, codes[:, [1, 3]]))
@@ -1153,7 +1153,7 @@ def test_the_papers_vocabulary_has_twenty_thousand_words_however_few_the_texts()
 def test_room_that_no_text_needs_is_not_taken_and_changes_nothing() -> None:
     """Codes and scores are those of a model that is as wide as its texts, and of a text alone."""
     narrow, wide = (make(sv.VSC, text={"max_length": n}).fit(X) for n in (20, 10**6))
-    assert wide._read(X, reset=False).shape[1] == narrow._read(X, reset=False).shape[1] == 24
+    assert wide.fitted_.rows(X).shape[1] == narrow.fitted_.rows(X).shape[1] == 24
     assert (wide.transform(X) != narrow.transform(X)).nnz == 0
     scores = wide.score_samples(X, n_samples=2)
     assert np.array_equal(scores, narrow.score_samples(X, n_samples=2))
@@ -1203,7 +1203,7 @@ def test_what_is_left_open_is_settled_by_the_kind_of_data() -> None:
         assert (est.training_.seed, est.training_.steps) == (3, 2)  # what was said is as it was
         prior, training = est.model_.prior, est.training_
         gates = float(prior.alpha.unique()), float(prior.beta.unique())
-        resolved[name] = est.hidden_, training.batch_size, training.learning_rate, *gates, *est.weights().values()
+        resolved[name] = est.hidden_, training.batch_size, training.learning_rate, *gates, *est.fitted_.weights.values()
         assert clone(est).get_params(deep=False) | {"training": None} == sv.HSVAE().get_params(deep=False)
     assert resolved["texts"] == ((128,), 32, 1e-2, 1.5, pytest.approx(1.2), 0.03, 0.05)
     assert resolved["numbers"] == ((400,), 128, 2e-3, 1.5, 0.5, 1.0, 1.0)
@@ -1232,7 +1232,7 @@ def test_a_given_value_is_taken_for_texts_too() -> None:
     est = sv.HSVAE(2, hidden=(400,), alpha=1.5, beta=0.5, kl_z=1, kl_gamma=1, text=text, training=training).fit(X[:40])
     assert est.hidden_ == (400,)
     assert est.training_.get_params() == training.get_params()
-    assert est.weights() == {"kl_gamma": 1.0, "kl_z": 1.0}
+    assert est.fitted_.weights == {"kl_gamma": 1.0, "kl_z": 1.0}
     assert float(est.model_.prior.alpha[0]) == 1.5
     assert len(est.input_.vocabulary.words) == 9
 
@@ -1306,7 +1306,7 @@ def test_a_saved_model_keeps_what_none_meant_when_it_was_fitted(
     later = {"texts": {"beta": 9.0, "kl_z": 0.5, "kl_gamma": 0.5}, "numbers": {"beta": 1, "kl_z": 1, "kl_gamma": 1}}
     monkeypatch.setattr(sv.HSVAE, "defaults_by_kind", later)
     found = sv.load(tmp_path / "model")
-    assert found.weights() == est.weights() == {"kl_gamma": 0.03, "kl_z": 0.05}
+    assert found.fitted_.weights == est.fitted_.weights == {"kl_gamma": 0.03, "kl_z": 0.05}
     assert np.array_equal(found.score_samples(X[:9]), est.score_samples(X[:9]))
 
 
@@ -1328,7 +1328,7 @@ def test_gates_of_vsc_rest_half_open_for_texts_and_shut_for_numbers() -> None:
         dist: Any = est.model_.prior.marginal(est.model_.posterior)
         assert dist.p_on.mean().item() == pytest.approx(alpha)
         assert type(est.model_.posterior.gate) is gate
-    assert texts.fit(np.eye(9)).weights() == numbers.weights()  # what None means is asked anew
+    assert texts.fit(np.eye(9)).weights() == numbers.fitted_.weights  # what None means is asked anew
 
 
 def test_six_passes_are_counted_over_the_texts_that_train() -> None:

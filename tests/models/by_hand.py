@@ -61,7 +61,7 @@ class Pass:
     """One forward pass of rows with hard draws: the draws, the terms of every row, the loss, and log p(x, z)/q(z|x)."""
 
     def __init__(self, est: Any, rows: Any, noise: Noise | None = None, targets: Any = None) -> None:
-        objective = est.objective()
+        objective = est.fitted_.objective
         batch = Batch(torch.tensor(rows), None if targets is None else torch.tensor(targets, dtype=torch.float32))
         with torch.no_grad():
             trace = est.model_(batch, Draw(noise or Noise(), hard=True))

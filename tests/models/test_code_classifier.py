@@ -28,7 +28,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
 import sparsevae as sv
 from sparsevae import cli
-from sparsevae.estimator.supervised import LabelledCoder
+from sparsevae.estimator.supervised import FromLabels
 from sparsevae.inputs.batch import Batch, Examples
 from sparsevae.inputs.ragged import Ragged
 from sparsevae.inputs.rows import Host, parts
@@ -75,7 +75,7 @@ def make(*, training: Any = None, text: Any = None, **changes: Any) -> Any:
 
 def rows_of(est: Any, y: Any, texts: Any = TEXTS) -> Batch:
     """x and y of texts at full width, as training takes them."""
-    x = est._read(texts, reset=False)
+    x = est.fitted_.rows(texts)
     return Batch(*(torch.tensor(values, dtype=torch.float32) for values in (x, y)))
 
 
@@ -108,7 +108,7 @@ def test_the_size_of_the_code_is_a_parameter_and_what_describes_x_is_none() -> N
     assert names == ["n_components", "hidden", "network", "image_shape", "scale", "encoder", "text", "training"]
     assert sv.CodeClassifier(7).n_components == 7
     assert sv.CodeClassifier().n_components == 32
-    assert issubclass(sv.CodeClassifier, LabelledCoder)
+    assert issubclass(sv.CodeClassifier, FromLabels)
     assert clone(make(n_components=5)).get_params()["n_components"] == 5
 
 
@@ -231,7 +231,7 @@ def test_it_is_a_plain_network_with_a_cross_entropy(y: np.ndarray) -> None:
         wanted = cross_entropy(plain(x), target.argmax(1))
     else:
         wanted = binary_cross_entropy_with_logits(plain(x), target, reduction="none").sum(-1).mean()
-    loss, terms = est.objective()(reported(est, Batch(x, target)))
+    loss, terms = est.fitted_.objective(reported(est, Batch(x, target)))
     assert list(terms) == ["nll_y"]
     torch.testing.assert_close(loss, wanted)
     gradients = zip(torch.autograd.grad(loss, ours), torch.autograd.grad(wanted, plain.parameters()), strict=True)
@@ -263,7 +263,7 @@ def test_of_texts_it_is_an_embedding_a_gru_and_two_linear_maps(reader: Any) -> N
 
 def test_the_validation_loss_is_the_log_loss_of_predictions() -> None:
     est = make(training={"validation_fraction": 0.5, "steps": 40, "report_every": 40}).fit(X, CLASS)
-    _, held_out = split(len(X), est._training(), torch.device("cpu"))
+    _, held_out = split(len(X), est.training_settings(), torch.device("cpu"))
     wanted = log_loss(CLASS[held_out], est.predict_proba(X[held_out]))
     assert est.history_.column("validation_loss")[-1] == pytest.approx(wanted, rel=1e-5)
 
@@ -329,7 +329,7 @@ def test_the_code_of_a_row_does_not_depend_on_its_labels() -> None:
 @pytest.mark.parametrize("value", [0.0, 1.0, "random"])
 def test_the_code_of_a_text_does_not_depend_on_what_stands_behind_it(reader: Any, value: Any) -> None:
     """A reader stops at EOS. What stands behind it, 1 (which is EOS's own number) included, changes no bit."""
-    x = torch.tensor(reader._read(TEXTS, reset=False), dtype=torch.float32)
+    x = torch.tensor(reader.fitted_.rows(TEXTS), dtype=torch.float32)
     noise = torch.randint(0, 9, x.shape, generator=torch.Generator().manual_seed(0)).float()
     behind = ((x == EOS).cumsum(-1) - (x == EOS).float()) > 0
     assert bool((x[behind] == PAD).all())
@@ -385,7 +385,7 @@ def test_narrow_rows_teach_what_whole_rows_teach(reader: Any) -> None:
     assert int(short.sum()) > 20
     model, found = reader.model_.requires_grad_(), []
     for x in (rows.x[short], rows.x[short, :8]):
-        loss, _ = reader.objective()(reported(reader, Batch(x, rows.y[short])))
+        loss, _ = reader.fitted_.objective(reported(reader, Batch(x, rows.y[short])))
         found.append((loss, *torch.autograd.grad(loss, list(model.parameters()))))
     for a, b in zip(*found, strict=True):
         torch.testing.assert_close(a, b, atol=1e-6, rtol=1e-4)

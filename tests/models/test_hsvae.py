@@ -453,7 +453,7 @@ def test_hand_set_weights_give_hand_computed_codes_and_gates() -> None:
         "kl_z": (scipy.special.expit(-gamma) * slabs).sum(),
         "kl_gamma": _beta_kl(np.array([a[0], math.log1p(math.exp(9)) + 1e-5]), np.array([b, b]), 1.5, 0.5).sum(),
     }
-    loss, got = est.objective()(trace)
+    loss, got = est.fitted_.objective(trace)
     for name, value in wanted.items():
         assert float(got[name].detach()) == pytest.approx(value, rel=1e-4), name
     assert float(loss.detach()) == pytest.approx(sum(wanted.values()), rel=1e-4)
@@ -665,7 +665,7 @@ def test_a_score_is_what_is_told_less_what_both_latents_cost(spike: float) -> No
 def paid(est: Any, rows: Any, draws: int) -> tuple[float, float]:
     """What `evaluate` says that rows pay, and what their score less p(x|z) says."""
     found = est.evaluate(rows, n_samples=draws)
-    return found["kl"], -found["score"] - float(bounds_of(est, est._read(rows, reset=False), draws).nll.mean())
+    return found["kl"], -found["score"] - float(bounds_of(est, est.fitted_.rows(rows), draws).nll.mean())
 
 
 def test_a_kl_without_a_closed_form_is_that_of_the_score_s_draws() -> None:

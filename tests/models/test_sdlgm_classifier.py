@@ -141,7 +141,7 @@ def test_without_a_cap_and_a_kl_it_is_a_network_with_a_cross_entropy_a_label() -
     trace = est.model_(Batch(est.scaling_(x), y), Draw(PerRow(row_keys(x), 0), hard=False))
     wanted = binary_cross_entropy_with_logits(raw, y, reduction="none").sum(-1)
     torch.testing.assert_close(nll(trace)["nll_y"], wanted)
-    loss, terms = est.objective()(trace)
+    loss, terms = est.fitted_.objective(trace)
     torch.testing.assert_close(loss, terms["nll_y"])
     np.testing.assert_allclose(est.predict_proba(X), torch.sigmoid(raw).detach().numpy(), atol=1e-6)
 
@@ -256,7 +256,7 @@ def test_a_draw_answers_only_for_what_hears_it() -> None:
     )
     est.fit(X[TRAIN], Y[TRAIN, :2])
     x, y = X[:2], np.abs(Y[:2, :2] - [[0, 0], [1, 1]])  # the second row's labels are wrong, and so cost much
-    model, objective = est.model_.double(), est.objective().double()
+    model, objective = est.model_.double(), est.fitted_.objective.double()
     for module in model.modules():
         if isinstance(module, Score):
             module.normalise = False  # the division of a batch by its deviation is a bias of its own
@@ -327,8 +327,8 @@ def test_terms_and_weights_are_those_of_the_variant() -> None:
         est = make(variant=variant, x_weight=0.5, kl_weight=0.25).fit(X, Y)
         trace = est.model_(Batch(x, y), Draw(PerRow(row_keys(x), 0), hard=variant != "dis"))
         assert {*nll(trace), *kl(trace)} == names
-        assert set(est.weights()) == names - {"nll_y"}
-        assert all(w == (0.5 if k == "nll_x" else 0.25) for k, w in est.weights().items())
+        assert set(est.fitted_.weights) == names - {"nll_y"}
+        assert all(w == (0.5 if k == "nll_x" else 0.25) for k, w in est.fitted_.weights.items())
 
 
 # -- predictions ----------------------------------------------------------------------------------------------------

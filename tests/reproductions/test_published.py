@@ -303,7 +303,7 @@ def test_a_stack_of_three_learned_priors_is_three_runs_on_the_same_batches_and_n
         start = alone.model_.prior.inputs.detach().clone()
         fit(
             alone.model_,
-            alone.objective(),
+            alone.fitted_.objective,
             Host(rows, torch.device("cpu")),
             _learned(0)._training(),
             schedules=alone.schedules(),

@@ -14,7 +14,7 @@ from sparsevae.messages import show
 
 if TYPE_CHECKING:
     from sparsevae.data import Dataset
-    from sparsevae.estimator.supervised import LabelledCoder
+    from sparsevae.estimator.supervised import FromLabels
 
 
 def evaluate(
@@ -71,7 +71,7 @@ def evaluate(
         print_table([*lines, ("no cap", f"{free:.6g}", "")], "at most", loss, "cost", right=f"{loss} cost")
 
 
-def _evaluate_labels(est: LabelledCoder, data: str, found: Dataset, part: Part, as_json: bool) -> None:
+def _evaluate_labels(est: FromLabels, data: str, found: Dataset, part: Part, as_json: bool) -> None:
     y, _ = labels(est, data, found, part)
     result = est.evaluate(part_of(found, part), y)
     name = type(est).__name__

@@ -84,7 +84,7 @@ def _check_texts(est: SparseCoder, data: str, X: Any) -> None:
     """Refuse flags of texts that would mean nothing: --data holds numbers, or is no table with columns."""
     from sparsevae.inputs.kind import holds_texts
 
-    if est._text().column is not None and Path(data).suffix.lower() not in (".csv", ".parquet"):
+    if est.text_settings().column is not None and Path(data).suffix.lower() not in (".csv", ".parquet"):
         raise ValueError(f"--text-column is a column of a .csv or .parquet, and {data} has none; leave it out.")
     if est.text is not None and not holds_texts(X, None):
         raise ValueError(f"--text-... flags are for texts, and {data} holds numbers; leave them out.")
@@ -106,7 +106,7 @@ def _fit(
     check_folder(out)
     check_place(out)
     est.check()
-    found, part = dataset(data, split, options, est._text().column)
+    found, part = dataset(data, split, options, est.text_settings().column)
     X = part_of(found, part)
     _check_texts(est, data, X)
     labelled = as_labelled(est)

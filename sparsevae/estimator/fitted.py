@@ -1,0 +1,178 @@
+"""Fitted: what `fit` learned, the one public view of it for whatever asks something of a fitted model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+from torch.distributions import Distribution
+
+from sparsevae.estimator.assemble import DataSpec
+from sparsevae.estimator.blocks import Blocks
+from sparsevae.inputs.arrays import Arrays
+from sparsevae.inputs.base import Array, Input
+from sparsevae.inputs.codes import read_codes
+from sparsevae.inputs.kind import as_list, holds_texts
+from sparsevae.inputs.rows import place
+from sparsevae.latent.codes import capped
+from sparsevae.latent.model import LatentModel
+from sparsevae.latent.objective import Objective
+from sparsevae.threads import inference
+from sparsevae.training.history import History
+from sparsevae.training.settings import Training
+
+if TYPE_CHECKING:
+    from sparsevae.estimator.coder import SparseCoder
+
+
+@dataclass(eq=False)
+class Fitted:
+    """What `fit` learned.
+
+    Attributes
+    ----------
+    input : Input
+        What X is: how it is read and scaled, and how decoded rows become X's own form.
+    training : Training
+        The settings in force.
+    hidden, defaults
+        What hidden=None and other arguments of None came to.
+    model : LatentModel
+        The networks, with q(z|x), p(x|z) and p(z).
+    built : dict
+        The constructor in plain values, as the model was built.
+    history : History
+        One row per report.
+    n_steps, n_rows : int
+        Steps taken; most rows that a fit has trained on.
+    moments : dict or None
+        The optimiser's, for `partial_fit`.
+    """
+
+    est: SparseCoder
+    input: Input
+    training: Training
+    hidden: tuple[int, ...]
+    defaults: dict[str, Any]
+    fingerprint: str = ""
+    n_steps: int = 0
+    n_rows: int = 0
+    history: History = field(default_factory=History)
+    moments: dict[str, Tensor] | None = None
+    model: LatentModel = None  # type: ignore[assignment]  # from when it is built
+    built: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def data(self) -> DataSpec:
+        """What the model is built for."""
+        return DataSpec(self.input, self.n_rows)
+
+    @property
+    def objective(self) -> Objective:
+        """What training minimises, with its weights as they are before the first step."""
+        return self.est.build(self.data, None).objective
+
+    @property
+    def weights(self) -> dict[str, float]:
+        """The weight of every term that has one, before the first step."""
+        objective = self.objective
+        return {name: float(getattr(objective, name)) for name in objective.knobs}
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.model.parameters()).device
+
+    @property
+    def n_units(self) -> int:
+        """J, the columns of a code."""
+        return self.model.n_components
+
+    @property
+    def sparse(self) -> bool:
+        """Whether codes have exact zeros."""
+        return self.model.posterior.sparse
+
+    @property
+    def largest(self) -> Array | None:
+        """The largest value of each unit in a code of whole numbers, (J,); None for real values."""
+        found = self.model.posterior.largest(self.n_units)
+        return None if found is None else found.numpy()
+
+    # -- rows ---------------------------------------------------------------------------------------------------
+
+    def rows(self, X: Any) -> Any:
+        """Whatever the user has -> checked rows."""
+        X = as_list(X)
+        if isinstance(self.input, Arrays) and holds_texts(X, None):
+            name = type(self.est).__name__
+            raise ValueError(f"X must hold numbers, as it did when this {name} was fitted; got texts.")
+        return self.input.read(self.est, X, reset=False)
+
+    def blocks(self, rows: Any, draws: int = 1) -> Blocks:
+        """Checked rows in blocks on the device, small enough for so many draws of each row."""
+        groups, order = self.input.group_by_width(rows)
+        placed = [place(own, self.device, resident=False) for own in groups]
+        return Blocks(placed, order, self.input.block_size(self.device, draws), self.input.prepare)
+
+    def code_blocks(self, Z: Any) -> Blocks:
+        """A user's codes, checked as rows of X are, in blocks."""
+        rows = place(read_codes(Z, self.n_units), self.device, resident=False)
+        return Blocks([rows], None, self.input.block_size(self.device), torch.nn.Identity())
+
+    def ask(self, rows: Any, question: Callable[[Distribution], Tensor]) -> Array:
+        """A question to q(z|x) of checked rows, (B, ...), for all of them; (n, ...)."""
+        with inference(self.device):
+            found: Array = self.blocks(rows).map(lambda x: question(self.model.encode(x)))
+        return found
+
+    def code(self, q: Distribution, max_active: int | None = None) -> Tensor:
+        """The codes of rows, (B, J): modes of q(z|x), with at most so many non-zeros."""
+        posterior = self.model.posterior
+        if max_active is None or max_active >= q.event_shape[0]:
+            return posterior.code(q.mode)
+        if not hasattr(q, "ranking"):
+            raise ValueError(f"max_active needs a code with gates; {type(self.est).__name__} codes are dense. Use VSC.")
+        return posterior.code(capped(q, max_active))
+
+    # -- settings -----------------------------------------------------------------------------------------------
+
+    def resolved(self) -> dict[str, Any]:
+        """The constructor's arguments in plain values, with what None came to by the kind of data."""
+        return {k: self.defaults.get(k) if v is None else v for k, v in self.built["constructor"].items()}
+
+    def to(self, device: str | torch.device) -> None:
+        self.model.to(device)
+        self.input.prepare.to(device)
+
+
+def _of(name: str) -> Any:
+    return property(lambda est: getattr(est.fitted_, name))
+
+
+class Learned:
+    """What `fit` learned, attribute by attribute."""
+
+    fitted_: Fitted
+    model_ = _of("model")
+    input_ = _of("input")
+    history_ = _of("history")
+    training_ = _of("training")
+    hidden_ = _of("hidden")
+    defaults_ = _of("defaults")
+    built_ = _of("built")
+    n_steps_ = _of("n_steps")
+    n_rows_ = _of("n_rows")
+    fingerprint_ = _of("fingerprint")
+
+    @property
+    def likelihood_(self) -> str:
+        """The likelihood in use."""
+        return self.fitted_.input.likelihood_name
+
+    @property
+    def scaling_(self) -> Any:
+        """From X's units to the networks', and back; texts have none."""
+        return self.fitted_.input.scaling  # type: ignore[attr-defined]
