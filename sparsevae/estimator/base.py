@@ -13,7 +13,6 @@ from torch import Tensor, nn
 
 from sparsevae.checks import check_room
 from sparsevae.estimator.build import (
-    DEFAULT_HIDDEN,
     check_settings,
     check_support,
     choose_likelihood,
@@ -24,9 +23,8 @@ from sparsevae.estimator.build import (
 from sparsevae.estimator.fields import Recipe
 from sparsevae.estimator.ration import Ration
 from sparsevae.exceptions import delay_warnings
-from sparsevae.inputs.arrays import Arrays, stats_of
 from sparsevae.inputs.base import Input
-from sparsevae.inputs.kind import as_list, holds_texts
+from sparsevae.inputs.kind import as_list, check_kind, kind_of
 from sparsevae.inputs.rows import BLOCK, Rows, place
 from sparsevae.inputs.stats import fingerprint
 from sparsevae.inputs.texts import Texts
@@ -71,14 +69,12 @@ class Learner(Recipe):
         """Whatever the user has -> checked rows; `reset` settles what kind of data this is."""
         X = as_list(X)
         if reset:
-            text = self._text()
-            self.input_: Input = Texts(text) if holds_texts(X, text.column) else Arrays()
-            check_settings(self, self.input_)
-            return self.input_.read(self, X, reset=True)
-        check_is_fitted(self)
-        if isinstance(self.input_, Arrays) and holds_texts(X, None):
-            raise ValueError(f"X must hold numbers, as it did when this {type(self).__name__} was fitted; got texts.")
-        return self.input_.read(self, X, reset=False)
+            self.input_: Input = kind_of(X, self.text)
+            check_settings(self)
+        else:
+            check_is_fitted(self)
+            check_kind(X, self.input_, type(self).__name__)
+        return self.input_.read(self, X, reset=reset)
 
     # -- fit ----------------------------------------------------------------------------------------------------
 
@@ -116,8 +112,7 @@ class Learner(Recipe):
 
     def _check_support(self, X: Any) -> None:
         """Refuse more rows for a model that is there, where its likelihood does not describe them."""
-        if isinstance(self.input_, Arrays):
-            check_support(self, self.input_, stats_of(X))
+        check_support(self, self.input_.stats(X))
 
     def check_unchanged(self) -> None:
         """Refuse to go on with a model whose constructor has come to say something else."""
@@ -142,8 +137,8 @@ class Learner(Recipe):
     @ordinary()
     def _start(self, X: Any) -> None:
         """Settle what the data settle, and build the networks."""
-        choose_likelihood(self, self.input_, X)
         self.hidden_, self.defaults_ = self._hidden(), dict(self.defaults_by_kind.get(self.input_.kind, {}))
+        choose_likelihood(self, X)
         n_rows = X.shape[0] - self._training().held_out(X.shape[0])
         self.training_ = settings = training_for(self.input_, self._training(), n_rows)
         self.check_run(settings.total_steps(n_rows))
@@ -177,8 +172,7 @@ class Learner(Recipe):
         kinds = {p.name: str(p.type) for p in documented(type(self))}
         found = {k: getattr(self, k) for k, kind in kinds.items() if "int" in kind and "float" not in kind}
         found |= {"hidden": self.hidden_}
-        if isinstance(self.input_, Texts):
-            found["text.embedding"] = self._text().embedding
+        found |= {f"text.{k}": v for k, v in self.input_.sizes().items() if k == "embedding"}
         large = {k: v for k, v in found.items() if np.max(v or 0, initial=0) >= _LARGE}
         return (large or found) | self.input_.about()
 
@@ -263,7 +257,7 @@ class Learner(Recipe):
     # -- the networks -------------------------------------------------------------------------------------------
 
     def _hidden(self) -> tuple[int, ...]:
-        return DEFAULT_HIDDEN[self.input_.kind] if self.hidden is None else tuple(int(h) for h in self.hidden)
+        return self.input_.hidden if self.hidden is None else tuple(int(h) for h in self.hidden)
 
     def _build(self, n_features: int, weights: torch.Generator) -> LatentModel:
         n, posterior, likelihood = int(self.n_components), self.posterior(), self._likelihood(weights)
@@ -275,7 +269,7 @@ class Learner(Recipe):
         return self.model_class(encoder, posterior, decoder, likelihood, prior)
 
     def _likelihood(self, weights: torch.Generator) -> Likelihood:
-        likelihood = likelihood_for(self, self.input_)
+        likelihood = likelihood_for(self)
         initialise(likelihood, weights)
         return likelihood
 

@@ -20,7 +20,7 @@ from sparsevae.inputs.texts import Text
 from sparsevae.latent.model import LatentModel
 from sparsevae.latent.objective import Objective, free_bits, kl, nll
 from sparsevae.latent.priors import Prior
-from sparsevae.likelihoods.choose import LIKELIHOODS
+from sparsevae.likelihoods.choose import HELP, LIKELIHOODS, users_of
 from sparsevae.networks.architectures import NETWORKS
 from sparsevae.parameters import check_choice, check_sizes, encode, parameters
 from sparsevae.schedules import Schedule
@@ -46,11 +46,9 @@ class Recipe(BaseEstimator):
         tuple[int, ...] | None,
         "(H, W) or (H, W, C) of a row, for convolutions and pictures; None: a square grey image.",
     ] = None
-    likelihood: Annotated[
-        str, "bernoulli, gaussian (learned variance), fixed-gaussian, laplace, spike-slab or auto."
-    ] = "auto"
-    variance_floor: Annotated[float, "Least variance of likelihood='gaussian' or 'spike-slab', in scaled units."] = 0.03
-    variance: Annotated[float, "Variance of likelihood='fixed-gaussian' or 'laplace', in scaled units."] = 0.1
+    likelihood: Annotated[str, HELP] = "auto"
+    variance_floor: Annotated[float, f"Least variance of {users_of('variance_floor')}, in scaled units."] = 0.03
+    variance: Annotated[float, f"Variance of {users_of('variance')}, in scaled units."] = 0.1
     scale: Annotated[str, "auto, standard, unit-norm or none; stored, and undone by inverse_transform."] = "auto"
     encoder: Annotated[nn.Module | None, "Your own network, (B, D) -> (B, any width); a linear head is added."] = None
     decoder: Annotated[nn.Module | None, "Your own network, (B, J) -> (B, any width); a linear head is added."] = None
@@ -116,7 +114,8 @@ class Recipe(BaseEstimator):
             if not isinstance(getattr(self, name), (kind, type(None))):
                 raise TypeError(f"{name} must be a {kind.__name__}(...) or None, got {getattr(self, name)!r}.")
         self._training().validate()
-        self._text().validate()
+        if self.text is not None:
+            self.text.validate()
 
     def check_run(self, steps: int) -> None:
         """Refuse what does not fit a run of so many steps; subclasses may."""

@@ -13,6 +13,7 @@ from sparsevae.checks import check_number, check_room
 from sparsevae.estimator.blocks import fitted, in_order
 from sparsevae.exceptions import warn_caller
 from sparsevae.inputs.base import Array
+from sparsevae.inputs.stats import Span
 from sparsevae.latent.bounds import SPREAD, Bounds, bounds
 from sparsevae.latent.objective import kl, nll
 from sparsevae.latent.pareto import HEAVY, TOO_HEAVY, heavy_tails
@@ -53,7 +54,7 @@ def bounds_of(est: SparseCoder, X: Any, n_samples: int, watch: Callable[..., Non
     parts, (blocks, order) = [], est._grouped(X, int(n_samples))
     at_once = 16 * est.input_.block_size(est._device(), draws=16)
     for x, n in blocks:
-        problem = est.model_.likelihood.check(float(x.min()), float(x.max()))
+        problem = est.model_.likelihood.refuses(Span.of(x))
         if problem:
             raise ValueError(f"{problem}; this model was fitted with likelihood={est.likelihood_!r}.")
         few = max(len(x), _NUMBERS // x.shape[-1])  # of very wide rows, a draw at a time
@@ -63,7 +64,7 @@ def bounds_of(est: SparseCoder, X: Any, n_samples: int, watch: Callable[..., Non
     out = Bounds(*(in_order(torch.cat(v), order) for v in zip(*parts, strict=True)))
     # Rows so far out that float32 overflows: minus infinity is a true bound too, NaN is nothing.
     out = Bounds(*(v.nan_to_num(nan, torch.inf, -torch.inf) for v, nan in zip(out, _LOST, strict=True)))
-    log_det = est.input_.log_det(est.model_.likelihood.discrete)
+    log_det = est.model_.likelihood.log_det(est.input_.prepare)
     return out._replace(elbo=out.elbo + log_det, importance=out.importance + log_det)
 
 
@@ -71,7 +72,7 @@ def bounds_of(est: SparseCoder, X: Any, n_samples: int, watch: Callable[..., Non
 def meaning_of(est: SparseCoder, X: Any) -> str:
     if not est.model_.posterior.density:
         return "joint density at the code"
-    return est.input_.meaning(est.model_.likelihood.discrete, (x for x, _ in est._blocks(X)))
+    return est.model_.likelihood.meaning(est.input_.prepare, (x for x, _ in est._blocks(X)))
 
 
 def importance_of(est: SparseCoder, X: Any, n_samples: int) -> ImportanceBound:
@@ -101,5 +102,5 @@ def relaxed_of(est: SparseCoder, X: Any) -> Array:
         trace = est.model_(x.repeat(each, 1), Draw(PerRow(keys.flatten(), seed), hard=False))
         loss = torch.stack([*nll(trace).values(), *kl(trace).values()]).sum(0)
         found.append(-loss.unflatten(-1, (each, -1))[:draws].mean(0)[:n].cpu())
-    values: Array = in_order(torch.cat(found).numpy(), order) + est.input_.log_det(est.model_.likelihood.discrete)
+    values: Array = in_order(torch.cat(found).numpy(), order) + est.model_.likelihood.log_det(est.input_.prepare)
     return values
