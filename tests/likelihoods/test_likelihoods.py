@@ -25,6 +25,7 @@ from sparsevae.latent.priors import FixedSpikeSlab, SparseNormals, StandardNorma
 from sparsevae.likelihoods.base import REGISTRY, Likelihood
 from sparsevae.likelihoods.bernoulli import BernoulliData
 from sparsevae.likelihoods.choose import HELP, LIKELIHOODS, users_of
+from sparsevae.likelihoods.counts import PoissonData
 from sparsevae.likelihoods.gaussian import FixedGaussianData, GaussianData, LaplaceData
 from sparsevae.likelihoods.spike_slab import SpikeSlabData
 from sparsevae.sampling.choices import BITS
@@ -38,6 +39,7 @@ FAMILIES = {
     "slab": SlabPosterior(),
     "point": PointPosterior(),
     "bernoulli": BernoulliData(),
+    "poisson": PoissonData(),
     "gaussian": GaussianData(1e-2),
     "fixed gaussian": FixedGaussianData(0.3),
     "laplace": LaplaceData(0.3),
