@@ -34,7 +34,8 @@ def choose_likelihood(est: Learner, X: Any) -> None:
         return
     est.input_.likelihood_name = choose(est.likelihood, data, est.scale, binarise=est._training().binarise)
     likelihood = likelihood_for(est)
-    scale, legal = likelihood.scalings[0] if est.scale == "auto" else est.scale, likelihood.scalings
+    legal = likelihood.scalings
+    scale = legal[0] if est.scale == "auto" else est.scale
     if scale not in legal:
         names = " or ".join(map(repr, dict.fromkeys(("auto", *legal))))
         raise ValueError(f"with likelihood={likelihood.name!r} scale must be {names}; got {est.scale!r}.")

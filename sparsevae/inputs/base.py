@@ -53,7 +53,6 @@ class Input:
 
         `settings` are the constructor's arguments by name, and "training.binarise".
         """
-        raise NotImplementedError
 
     def training_defaults(self, n_rows: int, batch_size: int | None) -> dict[str, Any]:
         """What steps, batch_size and learning_rate mean where they are None, if not what `Training` says."""

@@ -81,10 +81,11 @@ class Likelihood(Family):
         low, high = self.support
         if not (data.low < low or data.high > high or (self.whole and not data.whole)):
             return None
-        kind, extent = "whole numbers" if self.whole else "values", f"in [{low:g}, {high:g}]"
-        expected = f"{kind}, {low:g} or above" if high == math.inf else f"{kind} {extent}"
+        kind = "whole numbers" if self.whole else "values"
+        extent = f", {low:g} or above" if high == math.inf else f" in [{low:g}, {high:g}]"
         fractions = ", some of them fractions" if self.whole and not data.whole else ""
-        return f'likelihood="{self.name}" needs {expected}, got values from {data.low:g} to {data.high:g}{fractions}'
+        found = f"values from {data.low:g} to {data.high:g}{fractions}"
+        return f'likelihood="{self.name}" needs {kind}{extent}, got {found}'
 
     def given(self, decoder: nn.Module, z: Tensor) -> Distribution:
         """p(x|z). For most the decoder's output for z is all they need; one may call it again as x unfolds."""
