@@ -17,8 +17,8 @@ from sparsevae.analysis.audit import check_coder
 from sparsevae.checks import check_number
 from sparsevae.estimator.coder import SparseCoder
 from sparsevae.estimator.samples import means as means_of
-from sparsevae.inputs.kind import as_list, texts_of
-from sparsevae.inputs.texts import Texts
+from sparsevae.inputs.kind import as_list
+from sparsevae.inputs.texts import Texts, texts_of
 from sparsevae.training.history import History
 
 Array = np.ndarray[Any, Any]

@@ -111,7 +111,7 @@ def _texts(data: str, column: str | None) -> Dataset:
     import numpy as np
 
     from sparsevae.data import Dataset
-    from sparsevae.inputs.kind import texts_of
+    from sparsevae.inputs.texts import texts_of
 
     return Dataset(data, X=np.array(texts_of(Path(data), column), dtype=object))
 

@@ -107,7 +107,7 @@ def assemble(
     Where nothing is decoded there is no decoder, and no likelihood of x. `encoder` and `decoder` build other networks.
     """
     n = prior.n_components
-    likelihood = likelihood_for(est, data.input) if est.decodes else Likelihood()
+    likelihood = likelihood_for(est) if est.decodes else Likelihood()
     initialise(likelihood, weights)
     raw_x = likelihood.width(data.input.width) if est.decodes else 0
     sizes = sizes_of(est, data, posterior.width(n), n, raw_x)
@@ -136,7 +136,6 @@ def sizes_in_force(est: SparseCoder, data: Input) -> dict[str, Any]:
     kinds = {p.name: str(p.type) for p in documented(type(est))}
     found = {k: getattr(est, k) for k, kind in kinds.items() if "int" in kind and "float" not in kind}
     found |= {"hidden": est.hidden_}
-    if "embedding" in (own := data.in_force()):
-        found["text.embedding"] = own["embedding"]
+    found |= {f"text.{k}": v for k, v in data.sizes().items() if k == "embedding"}
     large = {k: v for k, v in found.items() if np.max(v or 0, initial=0) >= _LARGE}
     return (large or found) | data.about()

@@ -94,7 +94,8 @@ class SparseCoder(Learned, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
             if not isinstance(own := getattr(self, name, None), (kind, type(None))):
                 raise TypeError(f"{name} must be a {kind.__name__}(...) or None, got {own!r}.")
         self.training_settings().validate()
-        self.text_settings().validate()
+        if (text := getattr(self, "text", None)) is not None:
+            text.validate()
 
     def _check_image_shape(self, shape: Any) -> None:
         expected = "(height, width) or (height, width, channels), such as (28, 28) or (32, 32, 3)"

@@ -9,7 +9,7 @@ from torch import nn
 
 from sparsevae.checks import check_number
 from sparsevae.inputs.texts import Text
-from sparsevae.likelihoods.choose import LIKELIHOODS
+from sparsevae.likelihoods.choose import HELP, LIKELIHOODS, users_of
 from sparsevae.parameters import check_choice, check_course, check_weight, parameters
 from sparsevae.sampling.gradients import GATES, SLOPE, Estimator, build_estimator, scheduled
 from sparsevae.schedules import Linear, Schedule
@@ -31,11 +31,9 @@ class ObservedData:
     """p(x|z): its network and its family."""
 
     decoder: Annotated[nn.Module | None, "Your own network, (B, J) -> (B, any width); a linear head is added."] = None
-    likelihood: Annotated[
-        str, "bernoulli, gaussian (learned variance), fixed-gaussian, laplace, spike-slab or auto."
-    ] = "auto"
-    variance_floor: Annotated[float, "Least variance of likelihood='gaussian' or 'spike-slab', in scaled units."] = 0.03
-    variance: Annotated[float, "Variance of likelihood='fixed-gaussian' or 'laplace', in scaled units."] = 0.1
+    likelihood: Annotated[str, HELP] = "auto"
+    variance_floor: Annotated[float, f"Least variance of {users_of('variance_floor')}, in scaled units."] = 0.03
+    variance: Annotated[float, f"Variance of {users_of('variance')}, in scaled units."] = 0.1
 
     def check(self) -> None:
         super().check()  # type: ignore[misc]

@@ -12,10 +12,9 @@ from torch.distributions import Distribution
 
 from sparsevae.estimator.assemble import DataSpec
 from sparsevae.estimator.blocks import Blocks
-from sparsevae.inputs.arrays import Arrays
 from sparsevae.inputs.base import Array, Input
 from sparsevae.inputs.codes import read_codes
-from sparsevae.inputs.kind import as_list, holds_texts
+from sparsevae.inputs.kind import as_list, check_kind
 from sparsevae.inputs.rows import place
 from sparsevae.latent.codes import capped
 from sparsevae.latent.model import LatentModel
@@ -106,9 +105,7 @@ class Fitted:
     def rows(self, X: Any) -> Any:
         """Whatever the user has -> checked rows."""
         X = as_list(X)
-        if isinstance(self.input, Arrays) and holds_texts(X, None):
-            name = type(self.est).__name__
-            raise ValueError(f"X must hold numbers, as it did when this {name} was fitted; got texts.")
+        check_kind(X, self.input, type(self.est).__name__)
         return self.input.read(self.est, X, reset=False)
 
     def blocks(self, rows: Any, draws: int = 1) -> Blocks:

@@ -12,7 +12,6 @@ from torch import Tensor
 from sparsevae.checks import check_room
 from sparsevae.estimator.assemble import Build, Room
 from sparsevae.estimator.build import (
-    DEFAULT_HIDDEN,
     check_settings,
     check_support,
     choose_likelihood,
@@ -20,12 +19,10 @@ from sparsevae.estimator.build import (
 )
 from sparsevae.estimator.fitted import Fitted
 from sparsevae.exceptions import delay_warnings
-from sparsevae.inputs.arrays import Arrays, stats_of
 from sparsevae.inputs.base import Input
-from sparsevae.inputs.kind import as_list, holds_texts
+from sparsevae.inputs.kind import as_list, kind_of
 from sparsevae.inputs.rows import BLOCK, Rows, place
 from sparsevae.inputs.stats import fingerprint
-from sparsevae.inputs.texts import Texts
 from sparsevae.latent.priors import Prior
 from sparsevae.parameters import decode, encode
 from sparsevae.sampling.gradients import points
@@ -43,21 +40,20 @@ if TYPE_CHECKING:
 
 def first_look(est: SparseCoder, X: Any) -> tuple[Input, Any]:
     """What X is, and its rows, checked."""
-    X, text = as_list(X), est.text_settings()
-    found: Input = Texts(text) if holds_texts(X, text.column) else Arrays()
+    X = as_list(X)
+    found = kind_of(X, getattr(est, "text", None))
     check_settings(est, found)
     return found, found.read(est, X, reset=True)
 
 
 def hidden_of(est: SparseCoder, kind: Input) -> tuple[int, ...]:
     """Sizes of the encoder's hidden layers."""
-    return DEFAULT_HIDDEN[kind.kind] if est.hidden is None else tuple(int(h) for h in est.hidden)
+    return kind.hidden if est.hidden is None else tuple(int(h) for h in est.hidden)
 
 
 @ordinary()
 def build(est: SparseCoder, kind: Input, X: Any, Y: Any = None) -> Build:
     """Choose what the data decide (scaling, likelihood, defaults), and build the model for these rows, untrained."""
-    choose_likelihood(est, kind, X)
     asked = est.training_settings()
     n_rows = X.shape[0] - asked.held_out(X.shape[0])
     training = training_for(kind, asked, n_rows)
@@ -68,6 +64,7 @@ def build(est: SparseCoder, kind: Input, X: Any, Y: Any = None) -> Build:
         est, kind, training, hidden_of(est, kind), defaults, fingerprint(*tables), n_rows=n_rows
     )
     try:
+        choose_likelihood(est, X)
         device = training.torch_device()
         with Room(est, fitted.data, device):
             made = est.build(fitted.data, torch.Generator().manual_seed(mix(training.seed, 0)))
@@ -91,8 +88,7 @@ def pass_over(est: SparseCoder, X: Any, Y: Any) -> None:
     """One more pass, over new rows: the run of `partial_fit` of a model that is there."""
     fitted = est.fitted_
     check_unchanged(est)
-    if isinstance(fitted.input, Arrays):
-        check_support(est, fitted.input, stats_of(X))
+    check_support(est, fitted.input.stats(X))
     settings = est.training_settings()
     again = training_for(fitted.input, settings.once_more(mix(settings.seed, fitted.n_steps)), X.shape[0])
     fitted.n_rows = max(fitted.n_rows, X.shape[0] - again.held_out(X.shape[0]))

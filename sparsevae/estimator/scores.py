@@ -15,6 +15,7 @@ from sparsevae.checks import check_number, check_room
 from sparsevae.estimator.blocks import fitted
 from sparsevae.exceptions import warn_caller
 from sparsevae.inputs.base import Array
+from sparsevae.inputs.stats import Span
 from sparsevae.latent.bounds import SPREAD, Bounds, bounds
 from sparsevae.latent.objective import kl, nll
 from sparsevae.latent.pareto import HEAVY, TOO_HEAVY, heavy_tails
@@ -56,7 +57,7 @@ def bounds_of(est: SparseCoder, rows: Any, n_samples: int, watch: Callable[..., 
     at_once = 16 * own.input.block_size(own.device, draws=16)
     parts, places = [], []
     for x, n, at in own.blocks(rows, int(n_samples)):
-        problem = model.likelihood.check(float(x.min()), float(x.max()))
+        problem = model.likelihood.refuses(Span.of(x))
         if problem:
             raise ValueError(f"{problem}; this model was fitted with likelihood={est.likelihood_!r}.")
         few = max(len(x), _NUMBERS // x.shape[-1])  # of very wide rows, a draw at a time
@@ -68,7 +69,7 @@ def bounds_of(est: SparseCoder, rows: Any, n_samples: int, watch: Callable[..., 
     out = Bounds(*(torch.cat(v)[order] for v in zip(*parts, strict=True)))
     # Rows so far out that float32 overflows: minus infinity is a true bound too, NaN is nothing.
     out = Bounds(*(v.nan_to_num(nan, torch.inf, -torch.inf) for v, nan in zip(out, _LOST, strict=True)))
-    log_det = own.input.log_det(model.likelihood.discrete)
+    log_det = model.likelihood.log_det(own.input.prepare)
     return out._replace(elbo=out.elbo + log_det, importance=out.importance + log_det)
 
 
@@ -77,7 +78,7 @@ def meaning_of(est: SparseCoder, rows: Any) -> str:
     own = est.fitted_
     if not own.model.posterior.density:
         return "joint density at the code"
-    return own.input.meaning(own.model.likelihood.discrete, (block.x for block in own.blocks(rows)))
+    return own.model.likelihood.meaning(own.input.prepare, (block.x for block in own.blocks(rows)))
 
 
 def importance_of(est: SparseCoder, X: Any, n_samples: int) -> ImportanceBound:
@@ -110,5 +111,5 @@ def relaxed_of(est: SparseCoder, rows: Any) -> Array:
         mean: Tensor = loss.unflatten(-1, (each, -1))[:draws].mean(0)
         return -mean
 
-    values: Array = own.blocks(rows).map(relaxed) + own.input.log_det(own.model.likelihood.discrete)
+    values: Array = own.blocks(rows).map(relaxed) + own.model.likelihood.log_det(own.input.prepare)
     return values

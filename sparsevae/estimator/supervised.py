@@ -126,7 +126,7 @@ _LEARNED: dict[str, tuple[str, Callable[[Any, int], bool]]] = {
 """What labelled coders learn beside the model: in words, and whether a stored value is such a thing for n labels."""
 
 
-# -- units that are labels, labels that are classes ---------------------------------------------------------------------
+# -- units that are labels, labels that are classes -------------------------------------------------------------------
 
 
 class LabelUnits(FromLabels):

@@ -14,7 +14,7 @@ import scipy.sparse
 import torch
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import validate_data
-from torch import Tensor, nn
+from torch import Tensor
 from torch.distributions import Distribution
 
 from sparsevae.exceptions import warn_caller
@@ -24,6 +24,7 @@ from sparsevae.inputs.rows import canonical, from_tensor, place
 from sparsevae.inputs.stats import Stats, stats
 from sparsevae.metrics.arrays import filled, sound
 from sparsevae.tables.columns import columns_named, encode, is_table, text_columns
+from sparsevae.threads import threads
 
 REACH = 1e33  # deviations from the training data, or a code's values; a few layers later that is still a float32
 
@@ -32,14 +33,25 @@ class Arrays(Input):
     """Rows of numbers, scaled. Learned: `scaling`, `likelihood_name`."""
 
     kind: ClassVar[str] = "numbers"
-    scaling: scalings.Scaling
+    hidden: ClassVar[tuple[int, ...]] = (400,)
 
     @property
-    def prepare(self) -> nn.Module:  # type: ignore[override]
-        return self.scaling
+    def scaling(self) -> scalings.Scaling:
+        return self.prepare
 
     def about(self) -> dict[str, int]:
         return {"features": self.width}
+
+    def check_settings(self, model: str, settings: Mapping[str, Any]) -> None:
+        if settings.get("network") == "gru":
+            raise ValueError(
+                "network='gru' reads texts, and X holds none: use network='auto', 'dense' or 'conv', or pass a list "
+                "of str."
+            )
+
+    def stats(self, X: Any) -> Stats:
+        with threads(1):  # sums depend on how many threads share them, and a resumed run must find the same scaling
+            return stats(place(X, torch.device("cpu"), resident=False), X.dtype)
 
     # -- reading ------------------------------------------------------------------------------------------------
 
@@ -60,6 +72,7 @@ class Arrays(Input):
         _check_finite(type(est).__name__, low, high)
         if reset:
             self.width = X.shape[1]
+            _check_resolution(X)
         else:
             self._check_reach(X, low, high)
             self._check_units(getattr(est, "scale", "auto"), X.dtype, high)
@@ -106,40 +119,7 @@ class Arrays(Input):
             return x
         return x[None] if isinstance(x, (Tensor, np.ma.MaskedArray)) else np.asarray(x)[None]
 
-    # -- scaling ------------------------------------------------------------------------------------------------
-
-    def levels(self, data: Stats) -> set[float]:
-        """The one or two values that the data have, after a scaling that leaves zero at zero; else nothing."""
-        span = torch.tensor(sorted(data.levels), dtype=torch.float64)
-        if not len(span) or not isinstance(self.scaling, scalings.Affine) or self.scaling.shift.any():
-            return set()
-        shift, scale = self.scaling.shift.double(), self.scaling.scale.double()
-        return set(((span[:, None] - shift) / scale).unique().tolist())
-
-    def span(self, data: Stats) -> tuple[float, float]:
-        """Bounds on the values as the networks see them."""
-        if isinstance(self.scaling, scalings.Affine):
-            ends = self.scaling(torch.tensor([[data.low], [data.high]], device=self.scaling.shift.device))
-            return float(ends.min()), float(ends.max())
-        reach = math.sqrt(self.width)  # of one value in a normalised row
-        return (-reach if data.low < 0 else 0.0), reach
-
-    def keeps_values(self) -> bool:
-        """Whether scaling is the identity."""
-        own = self.scaling
-        return isinstance(own, scalings.Affine) and not own.shift.any() and bool((own.scale == 1).all())
-
-    # -- scores and samples -------------------------------------------------------------------------------------
-
-    def log_det(self, discrete: bool) -> float:
-        return 0.0 if discrete else self.scaling.log_det
-
-    def meaning(self, discrete: bool, blocks: Iterable[Tensor]) -> str:
-        if not self.scaling.reversible:
-            return "normalised-row density"
-        if discrete and not all(bool(((x == 0) | (x == 1)).all()) for x in blocks):
-            return "cross-entropy"
-        return "bound"
+    # -- decoded rows -------------------------------------------------------------------------------------------
 
     def to_user(self, values: Tensor) -> Array:
         found: Array = self.scaling.inverse(values).cpu().numpy()
@@ -185,7 +165,7 @@ class Arrays(Input):
         """What was stored, but for the scaling's numbers."""
         found, n = cls(), int(meta["n_features_in"])
         affine = scalings.Affine(torch.zeros(n), torch.ones(n))
-        found.scaling = affine if meta["scaling"] == "Affine" else scalings.UnitNorm(n)
+        found.prepare = affine if meta["scaling"] == "Affine" else scalings.UnitNorm(n)
         found.width, found.likelihood_name = n, meta["likelihood"]
         return found
 
@@ -288,10 +268,6 @@ def _no_numbers(X: Any) -> list[str]:
     return [f"{name} ({kind})" for name, kind in kinds if getattr(kind, "kind", "O") not in "biuf"]
 
 
-def stats_of(X: Any) -> Stats:
-    return stats(place(X, torch.device("cpu"), resident=False))
-
-
 def _check_finite(model: str, low: float, high: float) -> None:
     """No NaN, no infinity, nothing beyond float32, by the data's extremes."""
     if math.isnan(low) or math.isnan(high):
@@ -305,7 +281,7 @@ def _check_finite(model: str, low: float, high: float) -> None:
         raise ValueError(f"Input X contains {what}; values must lie within {limit:.3g} (float32). Rescale X.")
 
 
-def check_resolution(X: Any) -> None:
+def _check_resolution(X: Any) -> None:
     """Refuse columns that vary by less than float32 resolves at their size, such as time stamps in seconds."""
     if scipy.sparse.issparse(X) or X.dtype.itemsize <= 4:
         return

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from sklearn.base import BaseEstimator
-from torch import Tensor, nn
+from torch import Tensor
 from torch.distributions import Distribution
 
 from sparsevae.inputs.rows import BLOCK, Rows, place
+from sparsevae.inputs.scaling import Scaling
+from sparsevae.inputs.stats import Stats
 
 Array = np.ndarray[Any, Any]
 
@@ -25,23 +27,44 @@ class Input:
         Columns of a row that was read.
     likelihood_name : str
         The likelihood's name.
-    prepare : nn.Module
+    prepare : Scaling
         From rows that were read to what the networks see.
     column : str or None
         The column of a table that holds X, where it is but one.
     kind : str
         Its name in a model's `defaults_by_kind`.
+    hidden : tuple of int
+        What hidden=None means.
     """
 
     width: int
     likelihood_name: str
-    prepare: nn.Module
+    prepare: Scaling
     column: str | None = None
     kind: ClassVar[str]
+    hidden: ClassVar[tuple[int, ...]]
 
     def about(self) -> dict[str, int]:
         """How large a row is, in words."""
         raise NotImplementedError
+
+    def check_settings(self, model: str, settings: Mapping[str, Any]) -> None:
+        """Refuse arguments of a model's constructor that have no meaning for these data.
+
+        `settings` are the constructor's arguments by name, and "training.binarise".
+        """
+
+    def training_defaults(self, n_rows: int, batch_size: int | None) -> dict[str, Any]:
+        """What steps, batch_size and learning_rate mean where they are None, if not what `Training` says."""
+        return {}
+
+    def sizes(self) -> dict[str, int]:
+        """Sizes that networks and likelihood take from these data, beside `width`."""
+        return {}
+
+    def stats(self, X: Any) -> Stats | None:
+        """What scaling and likelihood are chosen and checked by; None where there is no choice and no wrong row."""
+        return None
 
     def read(self, est: BaseEstimator, X: Any, *, reset: bool) -> Any:
         """Whatever the user has -> checked rows, (n, width); `reset` learns what they are like.
@@ -68,14 +91,6 @@ class Input:
     def group_by_width(self, X: Any) -> tuple[list[Any], Array | None]:
         """Rows in groups that are best encoded together, and the order that takes all of them back to X's."""
         return [X], None
-
-    def log_det(self, discrete: bool) -> float:
-        """Log-determinant that converts a score to the units of X; `discrete` likelihoods need none."""
-        return 0.0
-
-    def meaning(self, discrete: bool, blocks: Iterable[Tensor]) -> str:
-        """What a score is, as `SparseCoder.score_meaning` says it; `discrete` is the likelihood's."""
-        return "bound"
 
     def to_user(self, values: Tensor) -> Any:
         """Decoded values, (B, width), in X's own form and units."""

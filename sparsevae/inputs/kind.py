@@ -1,4 +1,4 @@
-"""What X is: texts or numbers, and in which form."""
+"""What X is, texts or numbers: looked at once, in `fit`, and compared with that in every later call."""
 
 from __future__ import annotations
 
@@ -10,8 +10,24 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from sparsevae.inputs.arrays import Arrays
+from sparsevae.inputs.base import Input
+from sparsevae.inputs.texts import Text, Texts
 from sparsevae.tables.columns import is_number, is_table
-from sparsevae.text.reading import FILES, read_texts
+from sparsevae.text.reading import FILES
+
+
+def kind_of(X: Any, text: Text | None) -> Input:
+    """The kind of data that X is; `text` are the settings of texts, None the default ones."""
+    if holds_texts(X, None if text is None else text.column):
+        return Texts(Text() if text is None else text)
+    return Arrays()
+
+
+def check_kind(X: Any, fitted: Input, model: str) -> None:
+    """Refuse texts where the model was fitted on numbers; other differences show when X is read."""
+    if fitted.kind == Arrays.kind and holds_texts(X, None):
+        raise ValueError(f"X must hold numbers, as it did when this {model} was fitted; got texts.")
 
 
 def as_list(X: Any) -> Any:
@@ -68,9 +84,3 @@ def is_text_file(path: str | os.PathLike[str], column: str | None, *, expected: 
     """Whether a file of this name holds texts: a .txt always, a table with a `column` or where some are expected."""
     ending = Path(path).suffix.lower()
     return ending == ".txt" or ((expected or column is not None) and ending in FILES)
-
-
-def texts_of(X: Any, column: str | None) -> list[str]:
-    """The texts of whatever `read_texts` reads; `column` is of a table, and means nothing to a list or a .txt."""
-    table = is_table(X) or (isinstance(X, (str, os.PathLike)) and Path(X).suffix.lower() != ".txt")
-    return read_texts(X, column=column if table else None)

@@ -9,18 +9,17 @@ from __future__ import annotations
 import math
 from typing import ClassVar
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
-from sparsevae.inputs.stats import Stats
+from sparsevae.inputs.stats import Span, Stats
 
 SCALES = ("auto", "standard", "unit-norm", "none")
-"""The scalings a constructor may name; "auto" is settled by the data."""
+"""The scalings a constructor may name; "auto" is chosen by the data."""
 
 
 class Scaling(nn.Module):
-    """u = forward(x); x = inverse(u); `log_det` is log |du/dx|.
+    """u = forward(x); x = inverse(u); `log_det` is log |du/dx|. This one is the identity; the others are subclasses.
 
     A scaling that is not `reversible` forgets something of x: its log_det, and so every score, is that of what is left.
     """
@@ -29,18 +28,22 @@ class Scaling(nn.Module):
 
     @property
     def name(self) -> str:
-        """What it does, in words: what "auto" came to."""
-        raise NotImplementedError
+        """What it does, in words, and so what "auto" came to; "none" where u = x."""
+        return "none"
 
     @property
     def log_det(self) -> float:
-        raise NotImplementedError
+        return 0.0
 
     def forward(self, x: Tensor) -> Tensor:
-        raise NotImplementedError
+        return x
 
     def inverse(self, u: Tensor) -> Tensor:
-        raise NotImplementedError
+        return u
+
+    def span(self, data: Stats) -> Span:
+        """Bounds on the scaled values, and whether they are whole numbers."""
+        return Span(data.low, data.high, data.whole)
 
 
 class Affine(Scaling):
@@ -70,6 +73,10 @@ class Affine(Scaling):
 
     def inverse(self, u: Tensor) -> Tensor:
         return u * self.scale + self.shift
+
+    def span(self, data: Stats) -> Span:
+        ends = self(torch.tensor([[data.low], [data.high]], device=self.shift.device))
+        return Span(float(ends.min()), float(ends.max()), data.whole and self.name == "none")
 
 
 class UnitNorm(Scaling):
@@ -102,8 +109,16 @@ class UnitNorm(Scaling):
         unit: Tensor = u / torch.linalg.vector_norm(u, dim=-1, keepdim=True).clamp_min(1e-12)
         return unit
 
+    def span(self, data: Stats) -> Span:
+        return Span(-self.size if data.low < 0 else 0.0, self.size, False)
 
-def choose(name: str, data: Stats, dtype: np.dtype[np.generic], least: float = 0.0) -> Scaling:
+
+def divisor(name: str, data: Stats) -> float | None:
+    """What the scaling of that name divides all values by, where it does nothing else; None where it does."""
+    return {"none": 1.0, "auto": data.unit}.get(name)
+
+
+def choose(name: str, data: Stats, least: float = 0.0) -> Scaling:
     """The scaling of that name for these data.
 
     "auto" leaves values that fill [0, 1] alone, divides 8-bit images by 255, and standardises everything else, also
@@ -112,25 +127,15 @@ def choose(name: str, data: Stats, dtype: np.dtype[np.generic], least: float = 0
     lit once in 60,000 images is not blown up to 245. Constant columns are only centred, those of 8-bit images in their
     unit.
     """
-    identity = torch.zeros(len(data.mean)), torch.ones(len(data.mean))
     if name not in SCALES:
         raise ValueError(f"scale must be one of {', '.join(SCALES)}; got {name!r}.")
     if name == "unit-norm":
         return UnitNorm(len(data.mean))
-    if name == "none":
-        return Affine(*identity)
-    unit = _unit(data, dtype) if name == "auto" else None
+    unit = divisor(name, data)
     if unit is not None:
         spread = float(data.std.max()) / unit
-        if spread == 0 or spread**2 >= least:  # rows that are all the same tell nothing of those to come
-            return Affine(identity[0], unit * identity[1])
+        if name == "none" or spread == 0 or spread**2 >= least:  # equal rows say nothing of the spread of later ones
+            return Affine(torch.zeros(len(data.mean)), torch.full((len(data.mean),), unit))
     scale = torch.maximum(data.std, data.reach / 10)
     tiny = scale <= 1e-7 * data.mean.abs().clamp_min(torch.finfo(torch.float32).tiny)
     return Affine(data.mean, torch.where(tiny, unit or 1.0, scale))
-
-
-def _unit(data: Stats, dtype: np.dtype[np.generic]) -> float | None:
-    """What 1 is called in data that look like images: 1 where values fill [0, 1], 255 where they are 8-bit."""
-    if data.low >= 0 and 0.5 <= data.high <= 1:
-        return 1.0
-    return 255.0 if dtype == np.uint8 else None

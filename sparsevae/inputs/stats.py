@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -14,27 +15,57 @@ from sparsevae.inputs.rows import Rows, row_blocks
 _COLUMN = 16  # float32s that `stats` takes for a column, whatever the number of rows
 
 
+class Span(NamedTuple):
+    """The least and largest value, and whether all are whole numbers: what a likelihood accepts or refuses."""
+
+    low: float
+    high: float
+    whole: bool
+
+    @classmethod
+    def of(cls, values: Tensor) -> Span:
+        return cls(float(values.min()), float(values.max()), is_whole(values))
+
+
 class Stats(NamedTuple):
     """What scaling and likelihood are chosen by; columns are (D,) float64."""
 
     low: float
     high: float
+    whole: bool
+    eight_bit: bool
     levels: frozenset[float]  # every value, where there are only one or two; else empty
     mean: Tensor
     std: Tensor
     reach: Tensor  # largest distance from the mean
 
+    @property
+    def unit(self) -> float | None:
+        """What 1 is called in data that look like images: 1 where values fill [0, 1], 255 where they are 8-bit."""
+        if self.low >= 0 and 0.5 <= self.high <= 1:
+            return 1.0
+        return 255.0 if self.eight_bit else None
 
-def stats(rows: Rows) -> Stats:
-    """One pass over the data in blocks: ranges, column means and population standard deviations."""
+
+def is_whole(values: Tensor) -> bool:
+    """Whether all values are whole numbers."""
+    return bool((values == values.floor()).all())
+
+
+def stats(rows: Rows, dtype: np.dtype[Any]) -> Stats:
+    """One pass over the data in blocks: ranges, column means and population standard deviations.
+
+    `dtype` is that of the data before any conversion to float32.
+    """
     n, d = rows.shape
     check_room(_COLUMN * d, {"features": d}, "what is known of each column", rows.device)
     mean = torch.zeros(d, dtype=torch.float64, device=rows.device)
     square, low, high = torch.zeros_like(mean), torch.full_like(mean, torch.inf), torch.full_like(mean, -torch.inf)
     levels: set[float] = set()
-    seen = 0
+    whole, seen = True, 0
     for block in row_blocks(rows):
         x = block.double()
+        whole = whole and is_whole(x)
         if len(levels) <= 2:
             levels |= {float(x.min()), float(x.max())}
             if len(levels) == 2 and not bool(((x == min(levels)) | (x == max(levels))).all()):
@@ -48,7 +79,8 @@ def stats(rows: Rows) -> Stats:
         seen += m
     reach = torch.maximum(high - mean, mean - low)
     few = frozenset(levels if len(levels) <= 2 else ())
-    return Stats(float(low.min()), float(high.max()), few, mean.cpu(), (square / n).sqrt().cpu(), reach.cpu())
+    ends = float(low.min()), float(high.max())
+    return Stats(*ends, whole, dtype == np.uint8, few, mean.cpu(), (square / n).sqrt().cpu(), reach.cpu())
 
 
 def fingerprint(*tables: Rows) -> str:

@@ -4,23 +4,28 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
+import os
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Annotated, Any, ClassVar, cast
 
 import numpy as np
 import torch
 from sklearn.base import BaseEstimator
-from torch import Tensor, nn
+from torch import Tensor
 from torch.distributions import Distribution
 
 from sparsevae.checks import check_number
 from sparsevae.exceptions import warn_caller
 from sparsevae.inputs.base import Array, Input
-from sparsevae.inputs.kind import texts_of
 from sparsevae.inputs.ragged import Ragged
 from sparsevae.inputs.rows import Rows
+from sparsevae.inputs.scaling import Scaling
 from sparsevae.parameters import check_choice, parameters
+from sparsevae.tables.columns import is_table
 from sparsevae.text.ids import PAD, ends, spoken
+from sparsevae.text.reading import read_texts
 from sparsevae.text.splitting import TOKENIZERS
 from sparsevae.text.vocabulary import Vocabulary
 from sparsevae.text.widths import choose_widths
@@ -28,6 +33,16 @@ from sparsevae.text.widths import choose_widths
 _MULTIPLE = 8  # rows have so many positions, or a multiple
 _AT_ONCE = {"cpu": 32, "cuda": 512}  # texts that are read, scored or written together: each is many steps
 _PAPER = 20_000  # words of HSVAE's vocabulary
+_LEAST_STEPS, _PASSES, _BATCH, _RATE = 1_000, 6, 32, 1e-2  # what `Training` means by None
+_LEGAL: dict[str, tuple[Any, ...]] = {
+    "network": ("auto", "gru"),
+    "likelihood": ("auto",),
+    "scale": ("auto", "none"),
+    "image_shape": (None,),
+    "encoder": (None,),
+    "decoder": (None,),
+    "shared_layers": (0,),  # of models that have it: a GRU shares all it has
+}
 
 
 @parameters
@@ -91,16 +106,39 @@ class Texts(Input):
 
     likelihood_name = "tokens"
     kind: ClassVar[str] = "texts"
+    hidden: ClassVar[tuple[int, ...]] = (128,)
     vocabulary: Vocabulary
     cut_noted = False  # of the fitted model: once per fit, not at every call; pickles may lack it
 
     def __init__(self, text: Text) -> None:
         self.text = Text(**text.get_params(deep=False))
-        self.prepare, self.column = nn.Identity(), self.text.column
+        self.prepare, self.column = Scaling(), self.text.column
         self.width = _rounded(int(self.text.max_length) + 1)
 
     def about(self) -> dict[str, int]:
         return {"words": len(self.vocabulary.words)}
+
+    def check_settings(self, model: str, settings: Mapping[str, Any]) -> None:
+        if "text" not in settings:
+            raise ValueError(f"{model} needs rows of numbers, and X holds texts. HSVAE takes texts.")
+        for key, values in _LEGAL.items():
+            if (value := settings.get(key, values[0])) not in values:
+                raise ValueError(f"for texts {key} must be {' or '.join(map(repr, values))}, got {value!r}.")
+        if settings["training.binarise"]:
+            raise ValueError("training.binarise is for pixels, and X holds texts: leave it False.")
+        if (hidden := settings["hidden"]) is not None and len(hidden) != 1:
+            raise ValueError(f"for texts hidden must be one size, that of the GRU's states, got {hidden!r}.")
+
+    def training_defaults(self, n_rows: int, batch_size: int | None) -> dict[str, Any]:
+        """Six passes in small batches at a high rate: a step reads each of a text's words in turn, however few."""
+        size = min(batch_size or _BATCH, max(1, n_rows))
+        steps = max(_LEAST_STEPS, math.ceil(_PASSES * n_rows / size))
+        return {"steps": steps, "batch_size": _BATCH, "learning_rate": _RATE}
+
+    def sizes(self) -> dict[str, int]:
+        """The words and the length of the vector of each; positions of a row, and of the longest text with its EOS."""
+        own = {"words": len(self.vocabulary), "embedding": int(self.text.embedding)}
+        return own | {"positions": self.width, "longest": int(self.text.max_length) + 1}
 
     @property
     def scaling(self) -> Any:
@@ -208,6 +246,12 @@ class Texts(Input):
         found = cls(Text.from_plain(meta["texts"]))
         found.vocabulary = cast(Vocabulary, found.text.vocabulary)
         return found
+
+
+def texts_of(X: Any, column: str | None) -> list[str]:
+    """The texts of whatever `read_texts` reads; `column` is of a table, and means nothing to a list or a .txt."""
+    table = is_table(X) or (isinstance(X, (str, os.PathLike)) and Path(X).suffix.lower() != ".txt")
+    return read_texts(X, column=column if table else None)
 
 
 def texts_at_once(device: torch.device, draws: int = 1) -> int:

@@ -2,25 +2,93 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar, Self
 
 from torch import Tensor, nn
 from torch.distributions import Distribution
 
 from sparsevae.distributions.family import Family, at_least_float32
+from sparsevae.inputs.scaling import SCALES, Scaling
+from sparsevae.inputs.stats import Span
 from sparsevae.sampling.draw import Draw
+
+REGISTRY: dict[str, type[Likelihood]] = {}
+"""Likelihoods by name: every subclass that gives itself one."""
 
 
 class Likelihood(Family):
-    """A family over data. `discrete` ones have probabilities, the others densities (which change with units).
+    """A family over data: the one class per likelihood. A class with a `name` is registered under it.
 
-    One with an `atom` gives exact zeros a probability: scaling must leave the data alone.
+    `discrete` ones have probabilities, the others densities (which change with units).
+
+    Attributes
+    ----------
+    name : str
+        What a constructor's `likelihood` names it by.
+    note : str
+        What the help text of `likelihood` adds to the name.
+    kind : str
+        The kind of data that it describes, as `Input.kind`.
+    settings : tuple of str
+        The constructor's arguments that it takes, in order: numbers above 0, on which its scores depend.
+    scalings : tuple of str
+        Legal values of `scale`; scale="auto" means the first.
+    support : tuple (float, float)
+        The least and the largest value that it describes.
+    whole : bool
+        Whether it describes whole numbers alone.
+    atom : bool
+        Whether exact zeros have a probability of their own: scaling must leave the data as they are.
+    least_variance : float
+        Values are scaled so that some column varies by this much, since it would not see less; 0 for no such limit.
     """
 
+    name: ClassVar[str] = "likelihood"
+    note: ClassVar[str] = ""
+    kind: ClassVar[str] = "numbers"
+    settings: ClassVar[tuple[str, ...]] = ()
+    scalings: ClassVar[tuple[str, ...]] = SCALES
+    support: tuple[float, float] = (-math.inf, math.inf)
+    whole: ClassVar[bool] = False
     atom: ClassVar[bool] = False
+    least_variance: float = 0.0
+
+    def __init_subclass__(cls, **more: Any) -> None:
+        super().__init_subclass__(**more)
+        if "name" in vars(cls):
+            REGISTRY[cls.name] = cls
+
+    def __init__(self, *values: float) -> None:
+        super().__init__()
+        for name, value in zip(self.settings, values, strict=True):
+            if not value > 0:
+                raise ValueError(f"{name} must be above 0, got {value!r}.")
+            setattr(self, name, float(value))
+
+    @classmethod
+    def of(cls, settings: Mapping[str, Any]) -> Self:
+        """The likelihood with its own among these settings."""
+        return cls(*(settings[name] for name in cls.settings))
+
+    def describe(self) -> dict[str, float]:
+        """The settings a score depends on."""
+        return {name: getattr(self, name) for name in self.settings}
+
+    def refuses(self, data: Span) -> str | None:
+        """Why data of that span cannot be described; None where they can."""
+        low, high = self.support
+        if not (data.low < low or data.high > high or (self.whole and not data.whole)):
+            return None
+        kind = "whole numbers" if self.whole else "values"
+        extent = f", {low:g} or above" if high == math.inf else f" in [{low:g}, {high:g}]"
+        fractions = ", some of them fractions" if self.whole and not data.whole else ""
+        found = f"values from {data.low:g} to {data.high:g}{fractions}"
+        return f'likelihood="{self.name}" needs {kind}{extent}, got {found}'
 
     def given(self, decoder: nn.Module, z: Tensor) -> Distribution:
-        """p(x|z). Most are settled by what the decoder says of z; one may ask it again as x unfolds."""
+        """p(x|z). For most the decoder's output for z is all they need; one may call it again as x unfolds."""
         p: Distribution = self(at_least_float32(decoder(z)))
         return p
 
@@ -32,42 +100,10 @@ class Likelihood(Family):
         """A draw of p(x|z), (B, width)."""
         return draw(p)
 
-    def check(self, low: float, high: float) -> str | None:
-        """What is wrong with data whose values span [low, high], or None when they can be described."""
-        return None
+    def log_det(self, scaling: Scaling) -> float:
+        """Log-determinant that converts a score of scaled values to X's own units; probabilities need none."""
+        return 0.0 if self.discrete else scaling.log_det
 
-    def describe(self) -> dict[str, float]:
-        """The settings a score depends on."""
-        return {}
-
-
-class FlooredData(Likelihood):
-    """Likelihoods that learn a variance for every value, floor + softplus(s).
-
-    Without the floor a constant pixel lets the variance fall to 0 and the density grow without limit, so the floor
-    is a setting that every score depends on and that is stored and reported with it.
-    """
-
-    suits: ClassVar[str] = "1e-3 to 1e-2 suits scaled data"
-
-    def __init__(self, floor: float) -> None:
-        super().__init__()
-        if not floor > 0:
-            raise ValueError(f"variance_floor must be above 0, got {floor!r}; {self.suits}.")
-        self.floor = float(floor)
-
-    def describe(self) -> dict[str, float]:
-        return {"variance_floor": self.floor}
-
-
-class KnownVarianceData(Likelihood):
-    """Likelihoods with one known variance everywhere: an error with an explicit scale."""
-
-    def __init__(self, variance: float) -> None:
-        super().__init__()
-        if not variance > 0:
-            raise ValueError(f"variance must be above 0, got {variance!r}.")
-        self.variance = float(variance)
-
-    def describe(self) -> dict[str, float]:
-        return {"variance": self.variance}
+    def meaning(self, scaling: Scaling, blocks: Iterable[Tensor]) -> str:
+        """What a score of these scaled rows is, as `SparseCoder.score_meaning` says it."""
+        return "bound" if scaling.reversible else "normalised-row density"

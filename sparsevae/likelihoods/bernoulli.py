@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import ClassVar
 
 from torch import Tensor
 from torch.distributions import Bernoulli, Distribution, Independent
 
+from sparsevae.inputs.scaling import Scaling
 from sparsevae.likelihoods.base import Likelihood
 
 
 class BernoulliData(Likelihood):
     """raw = logits -> Bernoulli pixels. On grey values in [0, 1] log_prob is a cross-entropy (erratum 33)."""
 
+    name = "bernoulli"
     discrete: ClassVar[bool] = True
+    support = (0.0, 1.0)
 
     def forward(self, raw: Tensor) -> Distribution:
         return Independent(Bernoulli(logits=raw, validate_args=False), 1, validate_args=False)
 
-    def check(self, low: float, high: float) -> str | None:
-        if low < 0 or high > 1:
-            return f'likelihood="bernoulli" needs values in [0, 1], got values from {low:g} to {high:g}'
-        return None
+    def meaning(self, scaling: Scaling, blocks: Iterable[Tensor]) -> str:
+        found = super().meaning(scaling, blocks)
+        binary = found != "bound" or all(bool(((x == 0) | (x == 1)).all()) for x in blocks)
+        return found if binary else "cross-entropy"

@@ -1,27 +1,42 @@
-"""Likelihoods by name."""
+"""Likelihoods by name: every class of this folder that has one. "auto" is chosen by the data."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import importlib
+import pkgutil
 
-from sparsevae.likelihoods.base import Likelihood
+import sparsevae.likelihoods
+from sparsevae.inputs.scaling import divisor
+from sparsevae.inputs.stats import Stats
+from sparsevae.likelihoods.base import REGISTRY
 from sparsevae.likelihoods.bernoulli import BernoulliData
-from sparsevae.likelihoods.gaussian import FixedGaussianData, GaussianData, LaplaceData
-from sparsevae.likelihoods.spike_slab import SpikeSlabData
+from sparsevae.likelihoods.gaussian import GaussianData
 
-LIKELIHOODS: tuple[str, ...] = ("auto", "bernoulli", "gaussian", "fixed-gaussian", "laplace", "spike-slab")
-"""The likelihoods a constructor may name; "auto" is settled by the data."""
+for _module in pkgutil.iter_modules(sparsevae.likelihoods.__path__, "sparsevae.likelihoods."):
+    importlib.import_module(_module.name)
+
+_OF_NUMBERS = {name: cls for name, cls in REGISTRY.items() if cls.kind == "numbers"}
+
+LIKELIHOODS: tuple[str, ...] = ("auto", *_OF_NUMBERS)
+"""The likelihoods a constructor may name."""
+
+HELP = f"{', '.join(f'{n} ({c.note})' if c.note else n for n, c in _OF_NUMBERS.items())} or auto."
+"""What the help text of `likelihood` lists."""
 
 
-def choose(name: str, *, variance_floor: float, variance: float) -> Likelihood:
-    """The likelihood of that name."""
-    builders: dict[str, Callable[[], Likelihood]] = {
-        "bernoulli": BernoulliData,
-        "gaussian": lambda: GaussianData(variance_floor),
-        "fixed-gaussian": lambda: FixedGaussianData(variance),
-        "laplace": lambda: LaplaceData(variance),
-        "spike-slab": lambda: SpikeSlabData(variance_floor),
-    }
-    if name not in builders:
-        raise ValueError(f"likelihood must be one of {', '.join(LIKELIHOODS)}; got {name!r}.")
-    return builders[name]()
+def users_of(setting: str) -> str:
+    """The likelihoods that take a setting, as a help text lists them.
+
+    >>> users_of("variance_floor")
+    "likelihood='gaussian' or 'spike-slab'"
+    """
+    return "likelihood=" + " or ".join(repr(n) for n, c in _OF_NUMBERS.items() if setting in c.settings)
+
+
+def choose(name: str, data: Stats, scale: str, *, binarise: bool) -> str:
+    """The likelihood's name for these data: "auto" is bernoulli for what scaling makes 0 and 1, else gaussian."""
+    if name != "auto":
+        return name
+    one = divisor(scale, data) or 0.0  # what moves zeros leaves them alone where there is nothing else
+    binary = bool(data.levels) and data.levels <= {0.0, one} and scale != "unit-norm"
+    return BernoulliData.name if binary or binarise else GaussianData.name

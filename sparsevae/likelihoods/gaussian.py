@@ -10,28 +10,48 @@ from torch.distributions import Distribution, Independent, Laplace
 from torch.nn.functional import softplus
 
 from sparsevae.distributions.gaussian import normal_by_variance
-from sparsevae.likelihoods.base import FlooredData, KnownVarianceData
+from sparsevae.likelihoods.base import Likelihood
 
 
-class GaussianData(FlooredData):
-    """raw = (loc, s) -> N(loc, floor + softplus(s)): a mean and a learned variance for every value."""
+class GaussianData(Likelihood):
+    """raw = (loc, s) -> N(loc, floor + softplus(s)): a mean and a learned variance for every value.
 
+    Without the floor a constant pixel lets the variance fall to 0 and the density grow without limit, so the floor
+    is a setting that every score depends on and that is stored and reported with it.
+    """
+
+    name = "gaussian"
+    note = "learned variance"
+    settings = ("variance_floor",)
     parts: ClassVar[int] = 2
+    variance_floor: float
+
+    def __init__(self, variance_floor: float) -> None:
+        super().__init__(variance_floor)
+        self.least_variance = self.variance_floor
 
     def forward(self, raw: Tensor) -> Distribution:
         loc, s = raw.chunk(2, -1)
-        return normal_by_variance(loc, self.floor + softplus(s))
+        return normal_by_variance(loc, self.variance_floor + softplus(s))
 
 
-class FixedGaussianData(KnownVarianceData):
-    """raw = loc -> N(loc, variance): squared error."""
+class FixedGaussianData(Likelihood):
+    """raw = loc -> N(loc, variance): squared error with an explicit scale."""
+
+    name = "fixed-gaussian"
+    settings = ("variance",)
+    variance: float
 
     def forward(self, raw: Tensor) -> Distribution:
         return normal_by_variance(raw, torch.full_like(raw, self.variance))
 
 
-class LaplaceData(KnownVarianceData):
-    """raw = loc -> Laplace(loc, b) with 2 b^2 = variance: absolute error."""
+class LaplaceData(Likelihood):
+    """raw = loc -> Laplace(loc, b) with 2 b^2 = variance: absolute error with an explicit scale."""
+
+    name = "laplace"
+    settings = ("variance",)
+    variance: float
 
     def forward(self, raw: Tensor) -> Distribution:
         scale = torch.full_like(raw, (self.variance / 2) ** 0.5)

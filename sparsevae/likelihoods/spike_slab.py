@@ -9,20 +9,22 @@ from torch.distributions import Distribution
 from torch.nn.functional import softplus
 
 from sparsevae.distributions.spike_slab import SpikeSlab
-from sparsevae.likelihoods.base import FlooredData
+from sparsevae.likelihoods.base import Likelihood
 
 
-class SpikeSlabData(FlooredData):
+class SpikeSlabData(Likelihood):
     """raw = (loc, s, logits) -> SpikeSlab: each value is exactly 0, or N(loc, floor + softplus(s)).
 
-    The law of sparse codes as data: log(1 - p_on) for a zero, log p_on + log N for any other value. Sizes are learned
+    For sparse codes as data: log(1 - p_on) for a zero, log p_on + log N for any other value. Sizes are learned
     only where a unit is on.
     """
 
+    name = "spike-slab"
+    settings = ("variance_floor",)
     parts: ClassVar[int] = 3
     atom: ClassVar[bool] = True
-    suits: ClassVar[str] = "1e-4 to 1e-2 suits codes"
+    variance_floor: float
 
     def forward(self, raw: Tensor) -> Distribution:
         loc, s, logits = raw.chunk(3, -1)
-        return SpikeSlab(logits, loc, (self.floor + softplus(s)).sqrt(), validate_args=False)
+        return SpikeSlab(logits, loc, (self.variance_floor + softplus(s)).sqrt(), validate_args=False)

@@ -15,7 +15,8 @@ time, and of each chunk the probabilities wait for the backward pass where all o
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, cast
+from collections.abc import Mapping
+from typing import Any, ClassVar, Self, cast
 
 import torch
 from torch import Tensor, nn
@@ -25,7 +26,7 @@ from sparsevae.distributions.tokens import CHUNK, Tokens
 from sparsevae.inputs.texts import texts_at_once
 from sparsevae.likelihoods.base import Likelihood
 from sparsevae.networks.dense import Linear
-from sparsevae.networks.recurrent import Writer, generate
+from sparsevae.networks.recurrent import Projection, Writer, generate
 from sparsevae.sampling.draw import Draw
 
 
@@ -65,18 +66,27 @@ class SentenceDistribution(Distribution):
 
 
 class TokenData(Likelihood):
-    """raw = a writer's states (..., T, H) -> Tokens; a writer and z -> Written.
+    """raw = a writer's states (..., T, H) -> Tokens; a writer and z -> SentenceDistribution.
 
     Holds the projection, which is one with the cross-entropy. `positions` are the most that a row has, `longest` those
     of the longest sentence, EOS included.
     """
 
+    name = "tokens"
+    kind = "texts"
     discrete: ClassVar[bool] = True
+    whole = True
 
     def __init__(self, projection: Linear, chunk: int = CHUNK, positions: int = 0, longest: int | None = None) -> None:
         super().__init__()
         self.projection, self.chunk, self.positions = projection, chunk, positions
         self.longest = positions if longest is None else longest
+        self.support = (0.0, len(projection.weight) - 1.0)
+
+    @classmethod
+    def of(cls, settings: Mapping[str, Any]) -> Self:
+        projection = Projection(settings["hidden_"][0], settings["words"])
+        return cls(projection, positions=settings["positions"], longest=settings["longest"])
 
     def given(self, decoder: nn.Module, z: Tensor) -> Distribution:
         return SentenceDistribution(decoder, self.projection, z, self.positions, self.chunk)
@@ -105,9 +115,3 @@ class TokenData(Likelihood):
 
     def forward(self, raw: Tensor) -> Distribution:
         return Tokens(raw, self.projection.weight, self.projection.bias, self.chunk)
-
-    def check(self, low: float, high: float) -> str | None:
-        last = len(self.projection.weight) - 1
-        if low < 0 or high > last:
-            return f"sentences need word numbers in 0..{last}, got values from {low:g} to {high:g}"
-        return None

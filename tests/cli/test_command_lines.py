@@ -144,7 +144,7 @@ BY_HAND = [
     (f"{FIT} --sharpness 1,2,3", "'--sharpness': expected FLOAT,FLOAT, got '1,2,3'"),
     (f"{FIT} --variance-floor 0", "variance_floor must be a number above 0", "got 0.0"),
     (f"{FIT} --gate nonsense", "gate must be one of sigmoid", "got 'nonsense'"),
-    (f"{FIT} --likelihood poisson", "likelihood must be one of auto", "got 'poisson'"),
+    (f"{FIT} --likelihood cauchy", "likelihood must be one of auto", "got 'cauchy'"),
     (f"{FIT} --scale log", "scale must be one of auto", "got 'log'"),
     (f"{FIT} --network resnet", "network must be one of auto", "got 'resnet'"),
     (f"{FIT} --optimizer sgd", "training.optimizer must be one of adam", "got 'sgd'"),

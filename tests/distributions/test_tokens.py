@@ -13,6 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from sparsevae.distributions import tokens as sentences
 from sparsevae.distributions.tokens import Tokens
+from sparsevae.inputs.stats import Span
 from sparsevae.latent.model import Observed, Trace
 from sparsevae.latent.objective import nll
 from sparsevae.likelihoods.tokens import TokenData
@@ -420,6 +421,7 @@ def test_the_likelihood_gives_the_law_and_its_term() -> None:
 
 def test_the_likelihood_knows_which_numbers_are_words() -> None:
     data = TokenData(Projection(4, 7))
-    assert data.check(0, 6) is None
-    assert data.check(0, 7) == "sentences need word numbers in 0..6, got values from 0 to 7"
-    assert data.check(-1, 6) == "sentences need word numbers in 0..6, got values from -1 to 6"
+    expected = 'likelihood="tokens" needs whole numbers in [0, 6], got values from'
+    assert data.refuses(Span(0, 6, True)) is None
+    assert data.refuses(Span(0, 7, True)) == f"{expected} 0 to 7"
+    assert data.refuses(Span(-1, 6, True)) == f"{expected} -1 to 6"

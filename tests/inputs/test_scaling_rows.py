@@ -17,15 +17,19 @@ from hypothesis.extra import numpy as hnp
 import sparsevae as sv
 from sparsevae.inputs.rows import Csr, Host, Resident, place
 from sparsevae.inputs.scaling import SCALES, Affine, Scaling, UnitNorm, choose
-from sparsevae.inputs.stats import fingerprint, stats
+from sparsevae.inputs.stats import Span, Stats, fingerprint, stats
 from sparsevae.threads import cpu_quota, threads
 
 CPU = torch.device("cpu")
 quiet = pytest.mark.filterwarnings("ignore:.*units.*:sparsevae.exceptions.SparsityWarning")
 
 
+def measured(X: Any) -> Stats:
+    return stats(place(X, CPU, resident=False), X.dtype)
+
+
 def chosen(name: str, X: np.ndarray) -> Scaling:
-    return choose(name, stats(place(X, CPU, resident=False)), X.dtype)
+    return choose(name, measured(X))
 
 
 def normals(*shape: int, seed: int = 0) -> np.ndarray:
@@ -172,12 +176,12 @@ def test_auto_standardises_what_would_vary_less_than_the_floor() -> None:
     unit = np.random.default_rng(0).random((200, 3))
     narrow, counts, images = 0.5 + 0.1 * unit, (16 * unit).astype(np.uint8), (255 * unit).astype(np.uint8)
     for X in (narrow, counts):
-        data = stats(place(X, CPU, resident=False))
-        assert torch.equal(choose("auto", data, X.dtype, least=0.03).scale, choose("standard", data, X.dtype).scale)
-        assert len(set(choose("auto", data, X.dtype).scale.tolist())) == 1  # no floor: as it is, or by 255
+        data = measured(X)
+        assert torch.equal(choose("auto", data, least=0.03).scale, choose("standard", data).scale)
+        assert len(set(choose("auto", data).scale.tolist())) == 1  # no floor: as it is, or by 255
     for X in (unit, images, np.full((5, 3), 0.7), np.full((5, 3), 9, np.uint8)):  # rows that vary, and that never do
-        data = stats(place(X, CPU, resident=False))
-        assert torch.equal(choose("auto", data, X.dtype, least=0.03).scale, choose("auto", data, X.dtype).scale)
+        data = measured(X)
+        assert torch.equal(choose("auto", data, least=0.03).scale, choose("auto", data).scale)
 
 
 def scale_of(X: np.ndarray, **own: Any) -> set[float]:
@@ -202,11 +206,11 @@ def test_only_a_variance_that_is_learned_has_a_floor() -> None:
 def test_a_dark_pixel_of_faint_8_bit_images_keeps_their_unit() -> None:
     faint = np.random.default_rng(0).integers(0, 40, (200, 3)).astype(np.uint8)
     faint[:, 1] = 0
-    data = stats(place(faint, CPU, resident=False))
-    scale = choose("auto", data, faint.dtype, least=0.03).scale.tolist()
+    data = measured(faint)
+    scale = choose("auto", data, least=0.03).scale.tolist()
     assert scale[1] == 255
     assert max(scale[0], scale[2]) < 20
-    assert choose("standard", data, faint.dtype).scale.tolist()[1] == 1
+    assert choose("standard", data).scale.tolist()[1] == 1
 
 
 def test_unit_norm() -> None:
@@ -311,20 +315,33 @@ def test_statistics_are_numpy_s(kind: str) -> None:
     X = normals(9001, 3) * np.float32([1, 1e-2, 5]) + np.float32([0, 1e3, 0])
     if kind == "csr":
         X[np.random.default_rng(1).random(X.shape) < 0.7] = 0
-    got = stats(place(scipy.sparse.csr_matrix(X) if kind == "csr" else X, CPU, resident=False))
+    got = measured(scipy.sparse.csr_matrix(X) if kind == "csr" else X)
     exact = X.astype(np.float64)
     np.testing.assert_allclose(got.mean, exact.mean(0), rtol=1e-12, atol=1e-12)
     np.testing.assert_allclose(got.std, exact.std(0), rtol=1e-10)
     np.testing.assert_allclose(got.reach, np.abs(exact - exact.mean(0)).max(0), rtol=1e-12)
     assert (got.low, got.high) == (X.min(), X.max())
     assert got.levels == frozenset()
+    assert not got.whole
+
+
+def test_whole_numbers_stay_whole_only_where_they_are_not_scaled() -> None:
+    X = np.repeat(np.arange(9001.0)[:, None], 3, 1)
+    assert chosen("none", X).span(measured(X)) == Span(0, 9000, True)
+    assert not chosen("standard", X).span(measured(X)).whole
+    assert chosen("unit-norm", X).span(measured(X)) == Span(0, math.sqrt(3), False)
+    X[-1, -1] += 0.5  # one half, in the last block
+    assert not measured(X).whole
+    bits = (X > 1).astype(np.uint8)
+    assert chosen("auto", bits).span(measured(bits)) == Span(0, 1, True)
+    assert chosen("auto", 255 * bits).span(measured(255 * bits)) == Span(0, 1, False)
 
 
 def test_levels_are_found_only_where_there_are_two() -> None:
     bits = (normals(9000, 2) > 0).astype(np.float32)
 
     def levels(X: np.ndarray) -> set[float]:
-        return set(stats(place(X, CPU, resident=False)).levels)
+        return set(measured(X).levels)
 
     assert levels(bits) == {0.0, 1.0}
     assert levels(255 * bits) == {0.0, 255.0}

@@ -31,7 +31,7 @@ from torch import nn
 import sparsevae as sv
 from sparsevae import cli, metrics
 from sparsevae.distributions.family import at_least_float32
-from sparsevae.estimator.build import DEFAULT_HIDDEN, training_for
+from sparsevae.estimator.build import training_for
 from sparsevae.inputs.arrays import Arrays
 from sparsevae.inputs.kind import holds_texts
 from sparsevae.inputs.ragged import Ragged
@@ -1273,8 +1273,8 @@ def test_a_stored_model_knows_what_was_settled(tmp_path: Path, monkeypatch: pyte
     """So that other defaults, of a later version, do not change it."""
     est = sv.VAE(2, text=Text(embedding=4), training=sv.Training(steps=2, verbose=0)).fit(X)
     est.save(tmp_path / "model")
-    monkeypatch.setitem(DEFAULT_HIDDEN, "texts", (3,))
-    monkeypatch.setattr("sparsevae.estimator.build._RATE", 0.5)
+    monkeypatch.setattr(Texts, "hidden", (3,))
+    monkeypatch.setattr("sparsevae.inputs.texts._RATE", 0.5)
     again = sv.load(tmp_path / "model")
     assert (again.hidden, again.hidden_, again.training_.learning_rate) == (None, (128,), 1e-2)
     assert np.array_equal(again.transform(X), est.transform(X))

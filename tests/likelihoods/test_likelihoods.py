@@ -11,6 +11,8 @@ from sparsevae.distributions.gaussian import normal
 from sparsevae.distributions.kl import divergence, unit_divergence
 from sparsevae.distributions.mixtures import TwoNormals
 from sparsevae.distributions.spike_slab import SpikeSlab
+from sparsevae.inputs.scaling import Affine, UnitNorm
+from sparsevae.inputs.stats import Span
 from sparsevae.latent.objective import Objective, kl, nll
 from sparsevae.latent.posteriors import (
     GaussianPosterior,
@@ -20,8 +22,10 @@ from sparsevae.latent.posteriors import (
     WarmSpikeSlabPosterior,
 )
 from sparsevae.latent.priors import FixedSpikeSlab, SparseNormals, StandardNormal
+from sparsevae.likelihoods.base import REGISTRY, Likelihood
 from sparsevae.likelihoods.bernoulli import BernoulliData
-from sparsevae.likelihoods.choose import LIKELIHOODS, choose
+from sparsevae.likelihoods.choose import HELP, LIKELIHOODS, users_of
+from sparsevae.likelihoods.counts import PoissonData
 from sparsevae.likelihoods.gaussian import FixedGaussianData, GaussianData, LaplaceData
 from sparsevae.likelihoods.spike_slab import SpikeSlabData
 from sparsevae.sampling.choices import BITS
@@ -35,6 +39,7 @@ FAMILIES = {
     "slab": SlabPosterior(),
     "point": PointPosterior(),
     "bernoulli": BernoulliData(),
+    "poisson": PoissonData(),
     "gaussian": GaussianData(1e-2),
     "fixed gaussian": FixedGaussianData(0.3),
     "laplace": LaplaceData(0.3),
@@ -199,18 +204,47 @@ def test_the_floor_caps_the_density() -> None:
 
 
 def test_which_data_a_likelihood_describes() -> None:
-    assert BernoulliData().check(0.0, 1.0) is None
-    assert "from -0.5 to 1" in str(BernoulliData().check(-0.5, 1.0))
-    assert "needs values in [0, 1]" in str(BernoulliData().check(0.0, 255.0))
-    assert GaussianData(0.1).check(-1e9, 1e9) is None
+    assert BernoulliData().refuses(Span(0.0, 1.0, False)) is None
+    assert "from -0.5 to 1" in str(BernoulliData().refuses(Span(-0.5, 1.0, False)))
+    assert "needs values in [0, 1]" in str(BernoulliData().refuses(Span(0.0, 255.0, True)))
+    assert GaussianData(0.1).refuses(Span(-1e9, 1e9, False)) is None
     assert (BernoulliData.discrete, GaussianData.discrete, FixedGaussianData.discrete) == (True, False, False)
 
 
+class Signs(Likelihood):
+    """Whole numbers from -1 to 1, without a name: it is not registered."""
+
+    support = (-1.0, 1.0)
+    whole = True
+
+
+def test_support_is_the_range_and_whole_numbers_where_they_are_asked_for() -> None:
+    signs = Signs()
+    assert signs.refuses(Span(-1, 1, True)) is None
+    expected = 'likelihood="likelihood" needs whole numbers in [-1, 1], got values from '
+    assert signs.refuses(Span(-2, 1, True)) == f"{expected}-2 to 1"
+    assert signs.refuses(Span(0, 0.5, False)) == f"{expected}0 to 0.5, some of them fractions"
+
+
+def test_what_a_score_means_and_which_units_it_has() -> None:
+    """A density has the scaling's log-determinant, a probability none; grey pixels and normalised rows are named."""
+    grey, bits = torch.tensor([[0.5, 1.0]]), torch.tensor([[0.0, 1.0]])
+    doubled = Affine(torch.zeros(2), torch.full((2,), 2.0))
+    gaussian, bernoulli = GaussianData(0.1), BernoulliData()
+    assert gaussian.log_det(doubled) == pytest.approx(-2 * math.log(2))
+    assert bernoulli.log_det(doubled) == 0
+    assert [bernoulli.meaning(doubled, [bits, x]) for x in (bits, grey)] == ["bound", "cross-entropy"]
+    assert gaussian.meaning(doubled, [grey]) == "bound"
+    for likelihood in (gaussian, bernoulli):
+        assert likelihood.meaning(UnitNorm(2), [grey]) == "normalised-row density"
+
+
 def test_names() -> None:
+    assert set(LIKELIHOODS) == {"auto", *REGISTRY} - {"tokens"}
     for name in LIKELIHOODS[1:]:
-        assert choose(name, variance_floor=0.1, variance=0.2).width(1) in (1, 2, 3)
-    with pytest.raises(ValueError, match=r"bernoulli, gaussian, fixed-gaussian, laplace, spike-slab; got 'poisson'"):
-        choose("poisson", variance_floor=0.1, variance=0.2)
+        assert REGISTRY[name].of({"variance_floor": 0.1, "variance": 0.2}).width(1) in (1, 2, 3)
+    assert set(HELP.removesuffix(" or auto.").replace(" (learned variance)", "").split(", ")) == {*LIKELIHOODS[1:]}
+    assert users_of("variance") == "likelihood='fixed-gaussian' or 'laplace'"
     for bad in (0.0, -1.0, math.nan):
         with pytest.raises(ValueError, match="variance_floor must be above 0"):
             GaussianData(bad)

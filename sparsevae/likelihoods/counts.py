@@ -1,0 +1,41 @@
+"""Counts: Poisson."""
+
+from __future__ import annotations
+
+import math
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+from torch.distributions import Distribution, Independent, Poisson
+
+from sparsevae.likelihoods.base import Likelihood
+from sparsevae.sampling.draw import draw_from
+from sparsevae.sampling.noise import Noise
+
+_REACH = 30.0  # of log rates: e^30 counts, summed over a row, are far from float32's limit of e^88
+
+
+class PoissonData(Likelihood):
+    """raw = log rate, within -30 and 30 -> Poisson counts."""
+
+    name = "poisson"
+    discrete: ClassVar[bool] = True
+    whole = True
+    support = (0.0, math.inf)
+    scalings = ("none",)
+
+    def forward(self, raw: Tensor) -> Distribution:
+        return Independent(Poisson(raw.clamp(-_REACH, _REACH).exp(), validate_args=False), 1, validate_args=False)
+
+
+@draw_from.register
+def _(q: Poisson, noise: Noise, hard: bool) -> Tensor:
+    """Observations only, no gradient passes: the least k with P(x <= k) of at least a uniform number, by bisection."""
+    u, rate = noise.uniform(q.rate).double(), q.rate.double()
+    below, k = torch.full_like(rate, -1.0), (rate + 8 * rate.sqrt() + 30).ceil()
+    while bool((k - below > 1).any()):
+        middle = ((below + k) / 2).floor()
+        enough = torch.special.gammaincc(middle + 1, rate) >= u  # P(x <= middle)
+        below, k = torch.where(enough, below, middle), torch.where(enough, middle, k)
+    return k.to(q.rate.dtype)
