@@ -142,8 +142,9 @@ class Ours:
             return 1.0
 
         class Timed(type(self.est)):  # type: ignore[misc]
-            def schedules(self) -> Any:
-                return super().schedules() | {"kl_z": tick}
+            def build(self, data: Any, weights: Any) -> Any:
+                made = super().build(data, weights)
+                return made._replace(schedules={**made.schedules, "kl_z": tick})
 
         settings = sv.Training(
             steps=DEFAULT,

@@ -18,6 +18,7 @@ from torch.distributions import Distribution
 import sparsevae as sv
 from sparsevae.distributions.discrete_draws import Temperature
 from sparsevae.distributions.gaussian import normal_by_variance
+from sparsevae.estimator.learning import after_training
 from sparsevae.inputs.rows import place
 from sparsevae.latent.objective import Objective
 from sparsevae.latent.priors import FixedCapped, FixedCounts, FixedOneHots, FixedSpikeSlab, Prior, StandardNormal
@@ -25,7 +26,6 @@ from sparsevae.latent.pseudo_inputs import PseudoInputs
 from sparsevae.latent.terms import AggregateSparsity
 from sparsevae.likelihoods.base import Likelihood
 from sparsevae.likelihoods.gaussian import FixedGaussianData
-from sparsevae.networks.architectures import Sizes
 from sparsevae.sampling.gradients import SlopeAnnealed
 from sparsevae.training.loop import fit
 
@@ -56,9 +56,9 @@ def _likelihood(members: Sequence[Any]) -> Likelihood:
 
 
 def _prior(members: Sequence[Any]) -> Prior:
-    prior: Prior = members[0].prior()
+    prior: Prior = members[0].build(members[0].fitted_.data, None).model.prior
     if isinstance(prior, FixedSpikeSlab):
-        return FixedSpikeSlab(prior.n_components, [float(m._value("alpha")) for m in members])
+        return FixedSpikeSlab(prior.n_components, [float(m.value("alpha")) for m in members])
     if isinstance(prior, PseudoInputs):
         (n_inputs, n_features), n = prior.inputs.shape, len(members)
         selection = type(prior.selection)(n_features, n_inputs, (n,))
@@ -73,13 +73,13 @@ def _prior(members: Sequence[Any]) -> Prior:
 
 def _objective(members: Sequence[Any], device: torch.device) -> Objective:
     """The first member's terms, with every member's own weights and, for a learned prior, its own alpha."""
-    objective: Objective = members[0].objective()
+    objective: Objective = members[0].fitted_.objective
     if isinstance(members[0], sv.PseudoVSC):
         *others, _ = objective.terms  # the last is the aggregate sparsity, with one alpha
         alphas = torch.tensor([float(m.alpha) for m in members], device=device)
-        objective = Objective(*others, AggregateSparsity(alphas), weights=members[0].weights())
+        objective = Objective(*others, AggregateSparsity(alphas), weights=members[0].fitted_.weights)
     for name in objective.knobs:
-        setattr(objective, name, torch.tensor([m.weights()[name] for m in members]))
+        setattr(objective, name, torch.tensor([m.fitted_.weights[name] for m in members]))
     return objective.to(device)
 
 
@@ -110,40 +110,34 @@ def fit_together(members: Sequence[Any], X: Any) -> None:
     """
     _check_alike(members)
     for m in members:
-        m.check()
-        rows = m._read(X, reset=True)
-        m._start(rows)
+        rows = m.prepare(X).fitted_.rows(X)
     first, n = members[0], len(members)
     settings = first.training_
     device = settings.torch_device()
-    posterior, likelihood = first.posterior(), _likelihood(members)
-    units, features = int(first.n_components), int(first.n_features_in_)
-    hidden = first.hidden_
-    sizes = Sizes(
-        features, posterior.width(units), units, likelihood.width(features), hidden, first.image_shape, members=(n,)
-    )
-    encoder, decoder = (first._network(name, None, sizes, torch.Generator()) for name in ("encoder", "decoder"))
-    for m in posterior.modules():
+    made = first.build(first.fitted_.data._replace(members=(n,)), None)
+    stack = made.model
+    stack.likelihood, stack.prior = _likelihood(members), _prior(members)
+    for m in stack.posterior.modules():
         if isinstance(m, Temperature) and m.raw is not None:
             m.raw.data = m.raw.data.expand(n).clone()
         if isinstance(m, SlopeAnnealed):  # its slope is part of the law, and of the state: one a member
             m.slope = m.slope.expand(n).clone()
-    stack = first.model_class(encoder, posterior, decoder, likelihood, _prior(members)).to(device)
+    stack.to(device)
     states, wanted = [m.model_.state_dict() for m in members], stack.state_dict()
     stack.load_state_dict({k: torch.stack([s[k] for s in states]).view_as(wanted[k]) for k in wanted})
     data = place(rows, device, resident=True)
     for m in members:
-        m.n_rows_ = data.shape[0]
+        m.fitted_.n_rows = data.shape[0]
     objective = _objective(members, device)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", sv.SparsityWarning)
         history, _ = fit(
-            stack.train(), objective, data, settings, schedules=first.schedules(), prepare=first.scaling_, label="stack"
+            stack.train(), objective, data, settings, schedules=made.schedules, prepare=first.scaling_, label="stack"
         )
     found = stack.state_dict()
     for i, m in enumerate(members):
         m.model_.load_state_dict({k: v[i].view_as(states[i][k]) for k, v in found.items()})
         m.model_.eval()
         m.history_.extend(history)
-        m.n_steps_ = settings.total_steps(data.shape[0])
-        m._after_training(rows)
+        m.fitted_.n_steps = settings.total_steps(data.shape[0])
+        after_training(m, rows)

@@ -35,6 +35,7 @@ class DataSpec(NamedTuple):
 
     input: Input
     n_rows: int  # of training
+    members: tuple[int, ...] = ()  # of a stack of models
 
 
 def start_prior(model: LatentModel, x: Tensor) -> None:
@@ -58,7 +59,7 @@ class Build(NamedTuple):
 def sizes_of(est: SparseCoder, data: DataSpec, raw_z: int, units: int, raw_x: int = 0) -> Sizes:
     """What encoder and decoder must fit; refuses a shape of images that does not hold a row, whoever looks at it."""
     image, words = est.image_shape, embedding_for(data.input)
-    sizes = Sizes(data.input.width, raw_z, units, raw_x, est.hidden_, image, words=words)
+    sizes = Sizes(data.input.width, raw_z, units, raw_x, est.hidden_, image, data.members, words)
     if image is not None:
         image_of(sizes)
     return sizes

@@ -169,10 +169,16 @@ def _train(
         model.eval()
         fitted.history.extend_with(history, fitted.n_steps)
         fitted.n_steps += history.steps
-    if model.prior is not None and type(model.prior).after_training is not Prior.after_training:
-        with inference(fitted.device):
-            for x, n, _ in fitted.blocks(X):
-                model.prior.after_training(x[:n])
+    after_training(est, X)
+
+
+def after_training(est: SparseCoder, rows: Any) -> None:
+    """Let a prior that learns look at the training rows once more."""
+    prior = est.fitted_.model.prior
+    if prior is not None and type(prior).after_training is not Prior.after_training:
+        with inference(est.fitted_.device):
+            for x, n, _ in est.fitted_.blocks(rows):
+                prior.after_training(x[:n])
 
 
 def _check_step(est: SparseCoder, settings: Training, rows: Rows) -> None:

@@ -17,6 +17,7 @@ from sklearn.decomposition import PCA
 import sparsevae as sv
 from sparsevae.analysis.second_stage import second_stage
 from sparsevae.distributions.spike_slab import SpikeSlab
+from sparsevae.estimator.saving import stored
 from sparsevae.sampling.noise import mix
 from sparsevae.storage import folder as storage
 
@@ -278,7 +279,7 @@ def test_both_stages_are_saved_and_loaded_each_by_itself(cls: Any, tmp_path: Pat
 
 def test_a_folder_of_an_earlier_version_loads_without_its_second_stage(est: Any, stage: Any, tmp_path: Path) -> None:
     """There the second stage lay within the model's own files."""
-    (tensors, meta), (inner, about) = est._stored(), stage._stored()
+    (tensors, meta), (inner, about) = stored(est), stored(stage)
     nested = {f"second_stage.{name}": value for name, value in inner.items()}
     storage.save_folder(tmp_path / "old", tensors | nested, meta | {"second_stage": about})
     with pytest.warns(UserWarning, match="old holds a second stage as earlier versions saved it, .*: fit it anew"):

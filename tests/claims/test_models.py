@@ -68,9 +68,10 @@ def test_at_capacity_zero_the_capacity_vae_is_the_beta_vae() -> None:
 
 def test_the_capacity_ramp_ends_at_its_capacity() -> None:
     est = make(sv.CapacityVAE, capacity=6.0, ramp=4, training={"report_every": 1}).fit(X)
-    ramp = est.schedules()["capacity"]
+    ramp = est.build(est.fitted_.data, None).schedules["capacity"]
     assert [ramp(step, 8) for step in (0, 2, 4, 7)] == [0.0, 3.0, 6.0, 6.0]
-    assert make(sv.CapacityVAE, ramp=0).schedules() == {}
+    fixed = make(sv.CapacityVAE, ramp=0).prepare(X)
+    assert fixed.build(fixed.fitted_.data, None).schedules == {}
     kl_z, distance = (np.array(est.history_.column(k)) for k in ("kl_z", "capacity_gap"))
     wanted = np.abs(kl_z - np.array([ramp(step, 8) for step in range(8)]))
     np.testing.assert_allclose(distance, wanted, rtol=1e-4)
@@ -456,7 +457,7 @@ def test_every_training_setting_changes_the_result(model: str, name: str) -> Non
     base, value = TRAINING_EFFECTS[name]
     cls, x, more = REGISTRY[model], X, {}
     if name == "schedules":
-        value = {next(iter(make(cls).weights())): sv.Constant(0.3)}
+        value = {next(iter(make(cls).prepare(X).fitted_.weights)): sv.Constant(0.3)}
     if name == "binarise":
         x, more = GREY, {"likelihood": "bernoulli", "scale": "none"}
     if (model, name) in REFUSED:
@@ -482,6 +483,6 @@ def test_the_registry_is_all_there_is() -> None:
     assert {"VAE", "BetaVAE", "CapacityVAE", "BetaTCVAE", "VSC", "PseudoVSC", "MAT"} <= set(REGISTRY)
     for name, cls in REGISTRY.items():
         assert getattr(sv, name) is cls
-        assert issubclass(cls.model_class, LatentModel)
+        assert isinstance(make(cls).prepare(X).model_, LatentModel)
         assert "References\n" in cls.__doc__
         assert ">>> " in cls.__doc__

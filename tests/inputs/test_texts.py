@@ -32,6 +32,7 @@ import sparsevae as sv
 from sparsevae import cli, metrics
 from sparsevae.distributions.family import at_least_float32
 from sparsevae.estimator.build import training_for
+from sparsevae.estimator.learning import signature
 from sparsevae.inputs.arrays import Arrays
 from sparsevae.inputs.kind import holds_texts
 from sparsevae.inputs.ragged import Ragged
@@ -264,10 +265,8 @@ def test_models_that_need_numbers_say_so(name: str) -> None:
 def test_hsvae_has_as_many_parameters_as_published(ids: int, published: int) -> None:
     """DBpedia and Yelp with 32 dimensions: one embedding for both networks, four heads, no other layer."""
     words = (*(f"w{i}" for i in range(ids - 3)), UNKNOWN)
-    est = sv.HSVAE(32, hidden=(512,))
-    est.input_, est.hidden_ = Texts(Text(embedding=256)), (512,)
-    est.input_.vocabulary = Vocabulary(words)
-    model = est._build(est.input_.width, torch.Generator())
+    text = Text(embedding=256, vocabulary=Vocabulary(words))
+    model = sv.HSVAE(32, hidden=(512,), text=text).prepare(["w1 w2", "w3"]).model_
     assert sum(p.numel() for p in model.parameters()) == published
     assert sum(v.numel() for v in model.state_dict().values()) == published  # and none is stored twice
 
@@ -1314,8 +1313,8 @@ def test_a_run_is_the_same_whether_an_argument_was_left_open_or_has_that_value()
     runs = []
     for own in ({}, {"kl_z": 0.05, "kl_gamma": 0.03, "beta": sv.HSVAE.defaults_by_kind["texts"]["beta"]}):
         est = make(sv.HSVAE, **own)
-        est._start(est._read(X, reset=True))
-        runs.append(est._signature())
+        est.prepare(X)
+        runs.append(signature(est))
     assert runs[0] == runs[1]
 
 
@@ -1328,11 +1327,11 @@ def test_gates_of_vsc_rest_half_open_for_texts_and_shut_for_numbers() -> None:
         dist: Any = est.model_.prior.marginal(est.model_.posterior)
         assert dist.p_on.mean().item() == pytest.approx(alpha)
         assert type(est.model_.posterior.gate) is gate
-    assert texts.fit(np.eye(9)).weights() == numbers.fitted_.weights  # what None means is asked anew
+    assert texts.fit(np.eye(9)).fitted_.weights == numbers.fitted_.weights  # what None means is asked anew
 
 
 def test_six_passes_are_counted_over_the_texts_that_train() -> None:
     some = [f"{text} {k}" for k, text in enumerate(X * 30)]
     est = sv.VAE(2, hidden=(4,), training=sv.Training(validation_fraction=0.5, verbose=0))
-    est._start(est._read(some, reset=True))
+    est.prepare(some)
     assert est.training_.steps == max(1000, math.ceil(6 * len(some) / 2 / 32))

@@ -88,7 +88,7 @@ def test_no_non_zero_that_a_cap_drops_is_likelier_than_one_that_it_keeps(name: s
     """Whatever a unit's value: by |value| only where gates are equal."""
     est = fitted(name)
     whole = dense(est.transform(X))
-    ((block, n),) = est._blocks(est.fitted_.rows(X))
+    ((block, n, _),) = est.fitted_.blocks(est.fitted_.rows(X))
     with torch.no_grad():
         p_on = est.model_.encode(block).p_on[:n].numpy()
     for cap in (1, 2, 5):

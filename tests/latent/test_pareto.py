@@ -133,7 +133,7 @@ def test_a_bound_with_heavy_tails_warns_once_of_its_errors() -> None:
     X = RNG.normal(size=(60, 3)).astype(np.float32)
     training = sv.Training(steps=1, verbose=0)
     est = sv.VAE(2, hidden=(4,), likelihood="fixed-gaussian", training=training).fit(X)
-    est.model_ = deaf(0.25)
+    est.fitted_.model = deaf(0.25)
     with pytest.warns(
         RuntimeWarning, match=r"of \d\d% of 60 rows have heavy tails \(Pareto k above 0.7\).*n_samples"
     ) as seen:
@@ -145,5 +145,5 @@ def test_a_bound_with_heavy_tails_warns_once_of_its_errors() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert np.isnan(est.importance_bound(X, n_samples=100).pareto_k).all()  # too few draws to know
-        est.model_ = deaf(1.3)
+        est.fitted_.model = deaf(1.3)
         assert est.importance_bound(X).pareto_k.max() < HEAVY

@@ -246,7 +246,7 @@ def test_of_texts_it_is_an_embedding_a_gru_and_two_linear_maps(reader: Any) -> N
     words, gru = nn.Embedding.from_pretrained(state["0.words.weight"]), nn.GRU(8, 16, batch_first=True)
     gru.load_state_dict({k.removeprefix("0.gru."): v for k, v in state.items() if k.startswith("0.gru.")})
     losses = []
-    for row, topic in zip(reader._read(TEXTS[:40], reset=False), TOPICS[:40], strict=True):
+    for row, topic in zip(reader.fitted_.rows(TEXTS[:40]), TOPICS[:40], strict=True):
         sentence = torch.tensor(row[: int((row == EOS).argmax()) + 1]).long()
         with torch.no_grad():
             code = nn.functional.linear(gru(words(sentence[None]))[1][0], state["1.weight"], state["1.bias"])

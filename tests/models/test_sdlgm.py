@@ -15,6 +15,7 @@ import torch
 
 import sparsevae as sv
 from sparsevae.distributions.discrete_draws import Temperature
+from sparsevae.latent.capped_code import CappedCode
 from sparsevae.latent.packing import pack, unpack
 from sparsevae.parameters import documented
 from sparsevae.sampling.draw import Draw
@@ -69,7 +70,7 @@ def test_no_code_and_no_draw_exceeds_the_cap(features: str) -> None:
 def test_alpha_is_the_prior_share_of_the_cap_in_use(features: str, n: int, cap: int) -> None:
     """Of counts draws that are on, of distinct features the units, of which there are no more than n."""
     for alpha in (1e-6, 0.1, 0.5, 0.9, 0.999):
-        dist = sv.SDLGM(n, cap=cap, features=features, alpha=alpha).prior().marginal(None)
+        dist = CappedCode(n, cap, features, alpha).prior().marginal(None)
         used = dist.mean.sum() / (cap if features == "counts" else min(cap, n))
         assert float(used) == pytest.approx(alpha, rel=1e-5)
 

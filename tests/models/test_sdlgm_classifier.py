@@ -707,10 +707,10 @@ def test_a_clone_has_the_same_parameters_and_units_are_no_parameter() -> None:
 
 
 def test_without_settings_training_stops_early() -> None:
-    assert sv.SDLGMClassifier()._training().patience == 5
+    assert sv.SDLGMClassifier().training_settings().patience == 5
     est = sv.SDLGMClassifier().set_params(training__steps=7)
     assert (est.training.steps, est.training.patience) == (7, 5)
-    assert sv.VAE()._training().patience is None
+    assert sv.VAE().training_settings().patience is None
 
 
 # -- the registry and the command line ------------------------------------------------------------------------------

@@ -228,7 +228,7 @@ def test_the_shape_of_a_row() -> None:
 def test_an_image_of_the_wrong_shape_is_refused_before_training(
     settings: Any, n: int, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sparsevae.estimator.base.fit", lambda *a, **k: pytest.fail("training began"))
+    monkeypatch.setattr("sparsevae.estimator.learning.fit", lambda *a, **k: pytest.fail("training began"))
     est = sv.VAE(3, **settings)
     with pytest.raises(ValueError, match=f"(?s){message}"):
         est.fit(rng.random((20, n)))

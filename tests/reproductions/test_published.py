@@ -33,6 +33,7 @@ from reproductions import (
 )
 from reproductions.stack import fit_together
 from sparsevae import threads
+from sparsevae.estimator.learning import after_training
 from sparsevae.inputs.rows import Host
 from sparsevae.sampling.noise import Tape
 from sparsevae.training import step
@@ -297,19 +298,18 @@ def test_a_stack_of_three_learned_priors_is_three_runs_on_the_same_batches_and_n
     for which, own in enumerate(each):
         monkeypatch.setattr(_OneOfThree, "which", which)
         alone = _learned(**own, selection=selection)
-        alone.check()
-        rows = alone._read(X, reset=True)
-        alone._start(rows)
+        alone.prepare(X)
+        rows = alone.fitted_.rows(X)
         start = alone.model_.prior.inputs.detach().clone()
         fit(
             alone.model_,
             alone.fitted_.objective,
             Host(rows, torch.device("cpu")),
-            _learned(0)._training(),
-            schedules=alone.schedules(),
+            _learned(0).training_settings(),
+            schedules=alone.build(alone.fitted_.data, None).schedules,
             prepare=alone.scaling_,
         )
-        alone._after_training(rows)
+        after_training(alone, rows)
         _states_agree(group[which], alone)
         assert float((alone.model_.prior.inputs.detach() - start).abs().max()) > 1e-3  # it learned
     for a, b in itertools.combinations((est.model_.prior for est in group), 2):  # no copies of one another

@@ -499,7 +499,7 @@ def test_in_bfloat16_weights_moments_and_sums_stay_float32(monkeypatch: pytest.M
     assert set(kinds) == {"torch.bfloat16", "torch.float32"}  # steps, and what looks at the model between them
     rounded, _ = fitted(bf16=True)
     assert {p.dtype for p in rounded.model_.parameters()} == {torch.float32}
-    assert {v.dtype for k, v in rounded._moments.items() if "count" not in k} == {torch.float32}
+    assert {v.dtype for k, v in rounded.fitted_.moments.items() if "count" not in k} == {torch.float32}
     assert rounded.history_.column("loss") == pytest.approx(plain.history_.column("loss"), rel=0.02)
     assert rounded.history_.column("loss") != plain.history_.column("loss")
 

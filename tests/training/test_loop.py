@@ -24,6 +24,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 import sparsevae as sv
+from sparsevae.estimator.learning import signature
 from sparsevae.inputs.rows import Host
 from sparsevae.latent.model import LatentModel
 from sparsevae.latent.objective import Objective, kl, nll
@@ -365,7 +366,7 @@ def test_one_more_pass_after_the_best_weights_starts_with_fresh_moments(
     est = make(training={"report_every": 5, "validation_fraction": 0.2, "patience": 2}).fit(X)
     est.save(tmp_path)
     assert torch.equal(weights(sv.load(tmp_path).partial_fit(X)), weights(est.partial_fit(X)))
-    assert est._moments["adam.count"] > 0  # which it goes on with, pass after pass
+    assert est.fitted_.moments["adam.count"] > 0  # which it goes on with, pass after pass
 
 
 def test_early_stopping_stops_real_over_fitting() -> None:
@@ -654,7 +655,7 @@ def test_a_warning_ends_where_its_first_remedy_is_followed(cls: Any, settings: d
     with pytest.warns(sv.SparsityWarning) as caught:
         est = cls(**({"n_components": 16, "hidden": (32,), "training": sv.Training(**run)} | settings)).fit(rows)
     empty = "units are active" not in str(caught[0].message)
-    first = remedies(est._signature(), 400, empty=empty)[0]
+    first = remedies(signature(est), 400, empty=empty)[0]
     of_training = {f"training__{k}": first.pop(k) for k in ("steps", "kl_warmup") if k in first}
     est.set_params(**first, **of_training).fit(rows)  # warnings are errors here
     assert est.history_[-1]["nonzeros"] > 0
@@ -700,7 +701,7 @@ OF_TEXTS: list[tuple[Any, dict[str, float], str]] = [
 def test_a_collapse_on_texts_has_the_remedies_of_texts_and_no_scale(cls: Any, row: Any, advice: str) -> None:
     est = make(cls, training={"steps": 1}).fit(["a cow", "a hen and a cow", "grass"])
     with pytest.warns(sv.SparsityWarning) as caught:
-        warn_about_sparsity(History([row]), est.model_, est._signature())
+        warn_about_sparsity(History([row]), est.model_, signature(est))
     assert str(caught[0].message).endswith(advice)
 
 
