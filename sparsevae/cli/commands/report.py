@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sparsevae.cli.options import Data, DataOptions, Folder, Json, Part, Split, out_option, reader
+from sparsevae.cli.options import Data, DataOptions, Folder, Json, Part, Split, image_shape_option, out_option
 from sparsevae.cli.places import ending_of
 from sparsevae.cli.printing import print_json
 from sparsevae.cli.sources import as_labelled, load_model, named, part_of
@@ -24,12 +24,7 @@ def report(
     out: Annotated[Path, out_option("FILE", "The page to write.")] = Path("report.html"),
     title: Annotated[str | None, typer.Option(help="Heading of the page.")] = None,
     image_shape: Annotated[
-        Any,
-        typer.Option(
-            metavar="H,W[,3]",
-            parser=reader(tuple[int, ...]),
-            help="Size of an image; by default the model's or the data set's.",
-        ),
+        Any, image_shape_option("Size of an image; by default the model's or the data set's.")
     ] = None,
     split: Split = None,
     data_option: DataOptions = None,
