@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse
 
-from sparsevae.checks import check_number, check_seed
+from sparsevae.checks import a_type, check_number, check_seed
 from sparsevae.inputs.texts import Texts
 from sparsevae.latent.concatenated import ConcatenatedPosterior
 from sparsevae.latent.packing import bits_per_row
@@ -225,8 +225,9 @@ def rate_distortion(
 
 def _check(est: Any, caps: Sequence[int] | None, value_bits: int, seed: int) -> None:
     if isinstance(est, type) or not (hasattr(est, "transform") and hasattr(est, "inverse_transform")):
-        came = f"the class {est.__name__}" if isinstance(est, type) else f"a {type(est).__name__}"
-        raise TypeError(f"rate_distortion needs a fitted estimator with transform and inverse_transform; got {came}.")
+        raise TypeError(
+            f"rate_distortion needs a fitted estimator with transform and inverse_transform; got {a_type(est)}."
+        )
     if isinstance(getattr(est, "input_", None), Texts):
         raise ValueError(
             "rate_distortion measures errors of numbers, and this model was fitted on texts: evaluate(X, caps=...) "

@@ -24,7 +24,6 @@ from sparsevae.report.panels import (
     draw_traversal,
     name_unit,
     name_value,
-    spaced,
 )
 from sparsevae.report.style import (
     FAINT,
@@ -39,6 +38,7 @@ from sparsevae.report.style import (
     heat_map,
     new_figure,
     nothing,
+    spaced,
     whole_ticks,
 )
 from sparsevae.report.view import View

@@ -14,7 +14,7 @@ from sparsevae.metrics import arrays
 from sparsevae.report import figures
 from sparsevae.report.elements import Picture, Table, picture
 from sparsevae.report.panels import draw_code
-from sparsevae.report.style import FAINT, INK, new_figure
+from sparsevae.report.style import FAINT, INK, new_figure, spaced
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -85,9 +85,8 @@ def _sections(
 def _items(n: int, labels: Array | None) -> list[int]:
     """At most so many texts, evenly from first to last; with labels, texts of as many labels as there is room for."""
     if labels is None:
-        return [int(i) for i in np.unique(np.linspace(0, n - 1, ITEMS).round())]
-    values = np.unique(labels)
-    values = values[np.linspace(0, len(values) - 1, min(ITEMS, len(values))).round().astype(int)]
+        return [int(i) for i in spaced(np.arange(n), ITEMS)]
+    values = spaced(np.unique(labels), ITEMS)
     return [int(i) for value in values for i in np.flatnonzero(labels == value)[: ITEMS // len(values)]]
 
 

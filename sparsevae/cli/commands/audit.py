@@ -29,7 +29,7 @@ def audit(
     from sparsevae.analysis.audit import audit
 
     est = load_model(folder)
-    X, part = rows(est, data, split, data_option)
+    X, part, _ = rows(est, data, split, data_option)
     found = audit(est, X, gain_rows=gain_rows)
     name = type(est).__name__
     if as_json:

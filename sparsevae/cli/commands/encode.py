@@ -46,7 +46,7 @@ def encode(
     ending = ending_of(out, ".npz", ".parquet", ".csv")
     check_other(out, data)
     est = load_model(folder)
-    X, part = rows(est, data, split, data_option)
+    X, part, _ = rows(est, data, split, data_option)
     codes = est.transform(X, max_active=max_active)
     sparse = bool(issparse(codes))
     if ending == ".parquet":

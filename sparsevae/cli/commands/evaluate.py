@@ -8,7 +8,7 @@ import typer
 
 from sparsevae.cli.options import Data, DataOptions, Folder, Json, Split, taking
 from sparsevae.cli.printing import print_json, print_table
-from sparsevae.cli.sources import as_labelled, labels, load_model, named, part_of
+from sparsevae.cli.sources import as_labelled, labels, load_model, rows
 from sparsevae.messages import show
 
 
@@ -34,9 +34,8 @@ def evaluate(
 
     limits: tuple[int, ...] = caps or ()
     est = load_model(folder)
-    found, part = named(est, data, split, data_option)
-    X = part_of(found, part)
-    result: dict[str, Any] = {"model": type(est).__name__, "data": data, "split": part.value}
+    X, part, found = rows(est, data, split, data_option)
+    result: dict[str, Any] = {"model": type(est).__name__, "data": data, "split": part}
     if labelled := as_labelled(est):
         if limits or importance is not None:
             raise ValueError(f"--caps and --importance judge codes of X; {type(est).__name__} is judged by its labels.")
@@ -54,7 +53,7 @@ def evaluate(
         result |= est.evaluate(X, caps=limits)
     if as_json:
         return print_json(result)
-    show(f"{result['model']} on {data} ({part.value})\n")
+    show(f"{result['model']} on {data} ({part})\n")
     print_table((), [number[1:] for number in numbers(result)])
     if limits:
         show()

@@ -42,7 +42,7 @@ def second_stage(
     asked: dict[str, Any] = {"steps": steps, "verbose": int(not quiet)} | ({} if seed is None else {"seed": seed})
     training = settings(est, **asked)
     training.validate()
-    X, _ = rows(est, data, split, data_option)
+    X, _, _ = rows(est, data, split, data_option)
     try:
         stage = second_stage(est, X, n_components=n_components, training=training)
     except (KeyboardInterrupt, SystemExit) as stop:
