@@ -53,6 +53,8 @@ def evaluated(digits: Any, bits: Any) -> dict[str, dict[str, Any]]:
         "sdlgm": quiet(sv.SDLGM(4, **small), bits).evaluate(bits),
         "texts": quiet(sv.HSVAE(4, text=sv.Text(embedding=4), **small), TEXTS).evaluate(TEXTS),
         "labels": sv.CodeClassifier(**small).fit(X, y).evaluate(X, y),
+        "several labels": sv.SDLGMClassifier(**small).fit(bits, bits[:, 18:21]).evaluate(bits, bits[:, 18:21]),
+        "counts": sv.SDLGMCounter(**small).fit(bits, bits[:, 18:21]).evaluate(bits, bits[:, 18:21]),
     }
 
 
