@@ -65,11 +65,13 @@ def check_seed(name: str, value: Any, expected: str = "an integer", *, least: fl
 
 
 def a_type(value: Any) -> str:
-    """The type of a value with its article.
+    """The type of a value with its article, or the class that it is.
 
-    >>> a_type(3), a_type("x")
-    ('an int', 'a str')
+    >>> a_type(3), a_type("x"), a_type(bool)
+    ('an int', 'a str', 'the class bool')
     """
+    if isinstance(value, type):
+        return f"the class {value.__name__}"
     name = type(value).__name__
     return f"{'an' if name[0].lower() in 'aeio' else 'a'} {name}"
 

@@ -30,7 +30,7 @@ from torch.distributions import Bernoulli, Distribution, Independent, Laplace, N
 
 from sparsevae.analysis.audit_result import Audit
 from sparsevae.analysis.measure import Decode, Encode, measure, per_row
-from sparsevae.checks import check_number, check_seed
+from sparsevae.checks import a_type, check_number, check_seed
 from sparsevae.distributions.capped import Capped
 from sparsevae.distributions.family import Family
 from sparsevae.distributions.gaussian import normal
@@ -141,8 +141,7 @@ def audit(
 def check_coder(caller: str, est: Any, otherwise: str = "") -> None:
     """Refuse what is not a fitted estimator of this library; `otherwise` says what would work instead."""
     if not isinstance(est, SparseCoder):
-        came = f"the class {est.__name__}" if isinstance(est, type) else f"a {type(est).__name__}"
-        words = f"{caller} needs a fitted estimator of sparsevae, such as VAE().fit(X); got {came}. {otherwise}"
+        words = f"{caller} needs a fitted estimator of sparsevae, such as VAE().fit(X); got {a_type(est)}. {otherwise}"
         raise TypeError(words.rstrip())
     check_is_fitted(est)
 

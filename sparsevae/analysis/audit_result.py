@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 
 from sparsevae.latent.codes import active
+from sparsevae.tables.printed import aligned, json_value
 
 ACTIVE_KL = 0.01  # nats
 Array = np.ndarray[Any, Any]
@@ -199,26 +200,20 @@ class Audit:
         return list(columns), [[c[j] for c in columns.values()] for j in order]
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain numbers and lists, for JSON."""
-        own = {f.name: getattr(self, f.name) for f in fields(self)}
-        own |= {k: getattr(self, k) for k in ("variance_law", "active_by_variance", "active_by_kl", "active_by_gain")}
-        units = {k: v.tolist() for k, v in own.items() if isinstance(v, np.ndarray)}
+        """Plain numbers and lists, for JSON: NaN and infinity are None."""
+        own = json_value(self)
+        derived = ("variance_law", "active_by_variance", "active_by_kl", "active_by_gain", "active", "in_code")
+        units = {k: v for k, v in own.items() if isinstance(v, list)} | {k: getattr(self, k).tolist() for k in derived}
         return {
-            **{k: v for k, v in own.items() if not isinstance(v, np.ndarray)},
+            **{k: v for k, v in own.items() if k not in units},
             "n_components": self.n_components,
             "n_active": self.n_active,
             "n_in_code": self.n_in_code,
             "inactive_share": self.inactive_share,
             "verdict": self.verdict,
             "suggested_size": self.suggested_size,
-            "units": {**units, "active": self.active.tolist(), "in_code": self.in_code.tolist()},
+            "units": units,
         }
 
     def __str__(self) -> str:
-        header, lines = self.table()
-        cells = [header, *lines]
-        widths = [max(len(line[i]) for line in cells) for i in range(len(header))]
-        left = len(header) - 1  # the last column holds words
-        justify = [str.rjust] * left + [str.ljust]
-        text = ["  ".join(f(c, w) for f, c, w in zip(justify, line, widths, strict=True)).rstrip() for line in cells]
-        return "\n".join([*text, "", self.legend, self.words])
+        return f"{aligned(*self.table())}\n\n{self.legend}\n{self.words}"

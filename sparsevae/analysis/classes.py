@@ -13,7 +13,7 @@ and 4, appendices D.4 and E. Codes Z are (n, J), of n rows in C classes.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,7 +27,7 @@ from sparsevae.estimator.samples import draws as draws_of
 from sparsevae.estimator.samples import means as means_of
 from sparsevae.inputs.texts import Texts
 from sparsevae.metrics.arrays import labels, matrix
-from sparsevae.training.history import History
+from sparsevae.tables.printed import aligned, json_value
 
 RARE = 0.05  # appendix D.4: the share of units, those on least often, that no average code shows
 OWN_UNITS = 3  # units a class turns on that its line has room for
@@ -91,8 +91,8 @@ class ClassSparsity:
     class_printed: Array | None
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain numbers and lists."""
-        return _plain({f.name: getattr(self, f.name) for f in fields(self)})
+        """Plain numbers and lists: NaN and infinity are None."""
+        return dict(json_value(self))
 
 
 @dataclass(frozen=True, eq=False)
@@ -184,15 +184,11 @@ class Classes:
         return "\n".join(lines)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain numbers and lists, for JSON."""
-        own = {f.name: getattr(self, f.name) for f in fields(self)}
-        own["sparsity"] = {kind: s.to_dict() for kind, s in self.sparsity.items()}
-        own["separation"] = None if self.separation is None else self.separation._asdict()
-        return _plain(own)
+        """Plain numbers and lists, for JSON: NaN and infinity are None."""
+        return dict(json_value(self))
 
     def __str__(self) -> str:
-        header, lines = self.table()
-        return f"{History(dict(zip(header, line, strict=True)) for line in lines)}\n\n{self.legend}"
+        return f"{aligned(*self.table())}\n\n{self.legend}"
 
 
 def classes(
@@ -327,7 +323,3 @@ def _words(est: SparseCoder, X: Any) -> Any:
     if not isinstance(est.input_, Texts):
         return None
     return metrics.word_counts(X, len(est.input_.vocabulary))
-
-
-def _plain(own: dict[str, Any]) -> dict[str, Any]:
-    return {k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in own.items()}

@@ -18,14 +18,14 @@ One half of the rows settles every range, fits PCA and teaches the probe, the ot
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse
 
-from sparsevae.checks import check_number, check_seed
+from sparsevae.checks import a_type, check_number, check_seed
 from sparsevae.inputs.texts import Texts
 from sparsevae.latent.concatenated import ConcatenatedPosterior
 from sparsevae.latent.packing import bits_per_row
@@ -33,7 +33,7 @@ from sparsevae.latent.posteriors import DiscretePosterior, OneHotPosterior
 from sparsevae.metrics import linear_probe
 from sparsevae.metrics.arrays import labels, plain
 from sparsevae.parameters import check_caps
-from sparsevae.training.history import History
+from sparsevae.tables.printed import aligned, json_value
 
 SPANS = (1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 6.0)  # a Gaussian's best are 1.6 for one bit, 3.9 for eight
 MOST_VALUE_BITS = 16
@@ -119,9 +119,8 @@ class RateDistortion:
         return "\n".join(lines) + ("" if self.majority is None else f", one label for all: {self.majority:.3f}")
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain numbers and lists, for JSON."""
-        own = {f.name: getattr(self, f.name) for f in fields(self)}
-        return {k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in own.items()}
+        """Plain numbers and lists, for JSON: NaN and infinity are None."""
+        return dict(json_value(self))
 
     @classmethod
     def from_dict(cls, plain: dict[str, Any]) -> RateDistortion:
@@ -130,8 +129,7 @@ class RateDistortion:
         return cls(**own)
 
     def __str__(self) -> str:
-        header, lines = self.table()
-        return f"{History(dict(zip(header, line, strict=True)) for line in lines)}\n\n{self.legend}"
+        return f"{aligned(*self.table())}\n\n{self.legend}"
 
 
 def rate_distortion(
@@ -227,8 +225,9 @@ def rate_distortion(
 
 def _check(est: Any, caps: Sequence[int] | None, value_bits: int, seed: int) -> None:
     if isinstance(est, type) or not (hasattr(est, "transform") and hasattr(est, "inverse_transform")):
-        came = f"the class {est.__name__}" if isinstance(est, type) else f"a {type(est).__name__}"
-        raise TypeError(f"rate_distortion needs a fitted estimator with transform and inverse_transform; got {came}.")
+        raise TypeError(
+            f"rate_distortion needs a fitted estimator with transform and inverse_transform; got {a_type(est)}."
+        )
     if isinstance(getattr(est, "input_", None), Texts):
         raise ValueError(
             "rate_distortion measures errors of numbers, and this model was fitted on texts: evaluate(X, caps=...) "

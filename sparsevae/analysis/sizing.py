@@ -10,7 +10,7 @@ from sklearn.base import clone
 
 from sparsevae.analysis.audit import audit, check_gain_rows, check_separate
 from sparsevae.analysis.audit_result import Audit
-from sparsevae.checks import check_number
+from sparsevae.checks import a_type, check_number
 from sparsevae.estimator.coder import SparseCoder
 from sparsevae.exceptions import SparsityWarning
 from sparsevae.training.history import History
@@ -68,8 +68,7 @@ def suggest_size(
     check_gain_rows(gain_rows)
     recipe: Any = est() if isinstance(est, type) and issubclass(est, SparseCoder) else est
     if not isinstance(recipe, SparseCoder):
-        came = f"the class {est.__name__}" if isinstance(est, type) else f"a {type(est).__name__}"
-        raise TypeError(f"suggest_size needs an estimator of sparsevae or its class, such as VAE; got {came}.")
+        raise TypeError(f"suggest_size needs an estimator of sparsevae or its class, such as VAE; got {a_type(est)}.")
     clone(recipe).set_params(n_components=int(start)).check()
     largest = clone(recipe).set_params(n_components=int(most)).prepare(X).model_  # a cap may bind there first
     check_separate(f"suggest_size of up to {most} units", largest.posterior, largest.prior, int(most))

@@ -19,7 +19,7 @@ from sparsevae.estimator.coder import SparseCoder
 from sparsevae.estimator.samples import means as means_of
 from sparsevae.inputs.kind import as_list
 from sparsevae.inputs.texts import Texts, texts_of
-from sparsevae.training.history import History
+from sparsevae.tables.printed import aligned, json_value
 
 Array = np.ndarray[Any, Any]
 
@@ -47,23 +47,26 @@ class TopWords:
     diversity: float
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON; None for NaN."""
-        coherence = [None if np.isnan(v) else float(v) for v in self.coherence]
-        diversity = None if np.isnan(self.diversity) else self.diversity
-        return {"units": self.units, "words": self.words, "coherence": coherence, "diversity": diversity}
+        """Plain values, for JSON: NaN is None."""
+        return dict(json_value(self))
 
-    def __str__(self) -> str:
-        words = [" ".join(unit) for unit in self.words]
-        longest = max(map(len, words))
-        table = History(
-            {"unit": name, "coherence": "-" if np.isnan(v) else f"{v:.2f}", "words": unit.ljust(longest)}
-            for name, v, unit in zip(self.units, self.coherence, words, strict=True)
-        )
+    def table(self) -> tuple[list[str], list[list[str]]]:
+        """Header and lines of text, one line a unit."""
+        coherence = ["-" if np.isnan(v) else f"{v:.2f}" for v in self.coherence]
+        words = map(" ".join, self.words)
+        return ["unit", "coherence", "words"], [list(line) for line in zip(self.units, coherence, words, strict=True)]
+
+    @property
+    def legend(self) -> str:
+        """How different the units' words are, and how well each unit's go together."""
         if np.isnan(self.diversity):
-            return f"{table}\n\nno unit goes with any word"
+            return "no unit goes with any word"
         known = self.coherence[~np.isnan(self.coherence)]
         mean = f"; mean coherence {known.mean():.2f}" if len(known) else ""
-        return f"{table}\n\n{self.diversity:.0%} of these words are different{mean}"
+        return f"{self.diversity:.0%} of these words are different{mean}"
+
+    def __str__(self) -> str:
+        return f"{aligned(*self.table())}\n\n{self.legend}"
 
 
 def top_words(est: SparseCoder, X: Any, n: int = 10, *, poles: bool = False) -> TopWords:

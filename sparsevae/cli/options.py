@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,8 +12,8 @@ from sparsevae.cli.messages import hush
 from sparsevae.cli.values import once, parse
 
 
-def reader(kind: Any, least: int | None = None) -> Callable[[Any], Any]:
-    """What reads a flag of this type for typer: our own words where it is wrong."""
+def taking(kind: Any, metavar: str = "INT", least: int | None = None) -> dict[str, Any]:
+    """Arguments of typer.Option for a flag of this type: how help spells it, and what reads it, in our own words."""
 
     def read(given: Any) -> Any:
         if not isinstance(given, str):  # a default
@@ -27,7 +26,7 @@ def reader(kind: Any, least: int | None = None) -> Callable[[Any], Any]:
             raise typer.BadParameter(f"expected an integer, {least} or above, got {given!r}")
         return value
 
-    return read
+    return {"parser": read, "metavar": metavar}
 
 
 def _read_path(given: Any) -> Any:
@@ -40,6 +39,11 @@ def _read_path(given: Any) -> Any:
 def out_option(metavar: str, text: str) -> Any:
     """What --out is to a command that writes there."""
     return typer.Option("--out", "-o", metavar=metavar, help=text, parser=_read_path)
+
+
+def image_shape_option(text: str) -> Any:
+    """What --image-shape is to a command that draws rows."""
+    return typer.Option(**taking(tuple[int, ...], "H,W[,3]"), help=text)
 
 
 def _check_pairs(given: list[str] | None) -> list[str] | None:
@@ -86,7 +90,7 @@ DataOptions = Annotated[
     ),
 ]
 PART: dict[str, Any] = {"parser": _read_part, "metavar": "train|test"}
-INT: dict[str, Any] = {"parser": reader(int), "metavar": "INT"}
+INT = taking(int)
 Split = Annotated[
     Part | None, typer.Option(help="Part of the data set; by default test if it has one, else train.", **PART)
 ]

@@ -1,40 +1,35 @@
-"""Results on standard output: one JSON object, or a table."""
+"""Results on standard output: one JSON object, a table, or what a training ended with."""
 
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+import shlex
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from sparsevae.messages import show
 
+if TYPE_CHECKING:
+    from sparsevae.estimator.coder import SparseCoder
+
 
 def print_json(result: Mapping[str, Any]) -> None:
-    show(json.dumps(_strict(result), allow_nan=False))
+    from sparsevae.tables.printed import json_value
+
+    show(json.dumps(json_value(result), allow_nan=False))
 
 
-def _strict(value: Any) -> Any:
-    """What JSON has no word for, infinity and NaN, is null."""
-    if isinstance(value, Mapping):
-        return {k: _strict(v) for k, v in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_strict(v) for v in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+def print_table(header: Sequence[str], lines: Sequence[Sequence[str]]) -> None:
+    from sparsevae.tables.printed import aligned
+
+    show(aligned(header, lines))
 
 
-def print_table(rows: Iterable[Sequence[str]], *header: str, right: str = "") -> None:
-    """A table on standard output; columns named in `right` are numbers, and stand to the right."""
-    from rich.box import SIMPLE_HEAD
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(box=SIMPLE_HEAD if header else None, show_header=bool(header), show_edge=False, pad_edge=False)
-    for name in header:
-        table.add_column(name, justify="right" if name in right.split() else "left")
-    for row in rows:
-        table.add_row(*row)
-    console = Console(highlight=False, markup=False)
-    with console.capture() as text:
-        console.print(table, end="")
-    show(text.get().removesuffix("\n"))
+def print_fitted(est: SparseCoder, about: Mapping[str, Any], summary: str, hint: Sequence[str], as_json: bool) -> None:
+    """A training that ended: its last report, where the model is, and the command to go on with."""
+    last = {k: v for k, v in (est.history_[-1] if est.history_ else {}).items() if k not in ("step", "epoch")}
+    if as_json:
+        return print_json({**about, "likelihood": est.likelihood_, "steps": est.n_steps_, "final": last})
+    show(f"{summary}, {est.n_steps_:,} steps")
+    show("  ".join(f"{k} {v:.4g}" for k, v in last.items()))
+    show(f"saved in {about['out']}; next: {shlex.join(['sparsevae', *hint])}")

@@ -116,17 +116,12 @@ def _texts(data: str, column: str | None) -> Dataset:
     return Dataset(data, X=np.array(texts_of(Path(data), column), dtype=object))
 
 
-def named(est: SparseCoder, data: str, split: Part | None, options: Iterable[str] | None) -> tuple[Dataset, Part]:
-    """`dataset` as a fitted model reads it."""
+def rows(est: SparseCoder, data: str, split: Part | None, options: Iterable[str] | None) -> tuple[Any, Part, Dataset]:
+    """The rows that --data and --split name, as a fitted model reads them; which part they are, and of what."""
     from sparsevae.inputs.texts import Texts
 
-    return dataset(data, split, options, est.input_.column, texts=isinstance(est.input_, Texts))
-
-
-def rows(est: SparseCoder, data: str, split: Part | None, options: Iterable[str] | None) -> tuple[Any, str]:
-    """The rows that --data and --split name, and which part they are."""
-    found, part = named(est, data, split, options)
-    return part_of(found, part), part.value
+    found, part = dataset(data, split, options, est.input_.column, texts=isinstance(est.input_, Texts))
+    return part_of(found, part), part, found
 
 
 def part_of(found: Dataset, part: Part) -> Any:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sparsevae import data
-from sparsevae.messages import standard_error
+from sparsevae.messages import note
 from sparsevae.models import VSC
 from sparsevae.report import figures
 from sparsevae.report.elements import png
@@ -61,17 +61,15 @@ def _check(out: Path) -> None:
 
 def run(out: Path, seed: int = 0) -> Demo:
     """Train, save the model in out/model, write out/index.html and out/demo.png."""
-    from rich.console import Console
-
-    out, console, began = Path(out), Console(file=standard_error(), highlight=False), time.monotonic()
+    out, began = Path(out), time.monotonic()
     _check(out)
     digits = data.load("digits")
     X, unseen, labels = digits.X, np.asarray(digits.X_test), np.asarray(digits.y_test)
-    console.print(f"Training a sparse coder on {X.shape[0]:,} handwritten digits of 8 x 8 pixels ...")
+    note(f"Training a sparse coder on {X.shape[0]:,} handwritten digits of 8 x 8 pixels ...")
     with threads(1):  # a net this small gains little from a second one, and the numbers depend on how many there are
         est = model(seed).fit(X)
         est.save(out / "model")
-        console.print(f"Drawing the page from {len(unseen)} digits it has not seen ...")
+        note(f"Drawing the page from {len(unseen)} digits it has not seen ...")
         page = report(est, unseen, out / "index.html", image_shape=digits.image_shape, labels=labels, title=TITLE)
         view = make_view(est, unseen, image_shape=digits.image_shape, labels=labels)
         write_file(out / "demo.png", png(figures.overview(view, PICTURE)))
@@ -80,6 +78,6 @@ def run(out: Path, seed: int = 0) -> Demo:
     summary = f"On average {numbers['nonzeros_mode']:.1f} of {est.n_components} units are on, the others exactly zero; "
     summary += f"decoded, they explain {explained:.0%} of the variance of unseen digits. "
     summary += f"The score is {numbers['score']:.1f} nats a digit, a lower bound on log p(x)."
-    console.print(f"Done in {time.monotonic() - began:.0f} s. {summary}", soft_wrap=not console.is_terminal)
-    console.print(f"Beside the page: {out / 'model'} (the model), {out / 'demo.png'} (a picture).", soft_wrap=True)
+    note(f"Done in {time.monotonic() - began:.0f} s. {summary}")
+    note(f"Beside the page: {out / 'model'} (the model), {out / 'demo.png'} (a picture).")
     return Demo(page, out / "demo.png", out / "model", numbers)

@@ -24,7 +24,6 @@ from sparsevae.report.panels import (
     draw_traversal,
     name_unit,
     name_value,
-    spaced,
 )
 from sparsevae.report.style import (
     FAINT,
@@ -36,9 +35,10 @@ from sparsevae.report.style import (
     Array,
     calm,
     heading,
+    heat_map,
     new_figure,
     nothing,
-    thin_frame,
+    spaced,
     whole_ticks,
 )
 from sparsevae.report.view import View
@@ -134,21 +134,11 @@ def activation_matrix(v: View) -> Figure:
     figure = new_figure(9.5, 0.9 + 0.2 * len(classes))
     if not len(order):
         return nothing(figure)
-    from matplotlib.colors import LinearSegmentedColormap
-
     ax = figure.subplots()
-    shades = LinearSegmentedColormap.from_list("share", ["#ffffff", POSITIVE])
-    drawn = ax.imshow(100 * share[:, order], cmap=shades, vmin=0, vmax=100, aspect="auto", interpolation="nearest")
-    thin_frame(ax)
-    ax.set_yticks(range(len(classes)), [str(c) for c in classes], fontsize=8, color=INK, parse_math=False)
-    if len(order) <= 60:
-        ax.set_xticks(range(len(order)), [str(unit) for unit in order], fontsize=6, color=FAINT, rotation=90)
-    ax.tick_params(length=0)
+    units = [str(unit) for unit in order] if len(order) <= 60 else []
+    label = "on in % of its rows" if v.sparse else "strong in % of its rows"
+    heat_map(ax, 100 * share[:, order], [str(c) for c in classes], units, label=label, limits=(0, 100))
     ax.set_xlabel(f"units that some class uses, {len(order)} of {share.shape[1]}", fontsize=8, color=FAINT)
-    bar = figure.colorbar(drawn, ax=ax, shrink=0.8, pad=0.01)
-    bar.outline.set_visible(False)
-    bar.ax.tick_params(labelsize=7, labelcolor=FAINT, color=PALE, length=2)
-    bar.set_label("on in % of its rows" if v.sparse else "strong in % of its rows", fontsize=8, color=FAINT)
     return figure
 
 

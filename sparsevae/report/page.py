@@ -1,6 +1,6 @@
 """A page about a fitted model: its numbers and its pictures in one HTML file that needs nothing else.
 
-What is on it depends on the data: here rows of numbers; `text_report` has texts.
+Its sections depend on the data: here those of rows of numbers, in `text_page` those of texts.
 """
 
 from __future__ import annotations
@@ -13,24 +13,21 @@ from typing import Any
 
 from sparsevae import __version__
 from sparsevae.analysis.audit import check_coder
+from sparsevae.analysis.scores import cost_of_caps, numbers
 from sparsevae.estimator.coder import SparseCoder
+from sparsevae.inputs.kind import as_list
 from sparsevae.inputs.texts import Texts
 from sparsevae.report import figures
-from sparsevae.report.elements import (
-    CAPS,
-    Number,
-    Page,
-    Picture,
-    of_code,
-    of_score,
-    picture,
-    settings,
-    training,
-    with_article,
-)
-from sparsevae.report.text_page import text_page
+from sparsevae.report.elements import Picture, Table, picture, settings, training
+from sparsevae.report.text_page import text_sections
 from sparsevae.report.view import View, make_view
 from sparsevae.storage.atomic import write_file
+
+CAPS = (1, 2, 3, 5, 10, 20, 50, 100)
+CAPPED = (
+    "What a cap costs",
+    "The error where a code may have at most so many non-zeros: the units most probably on are kept.",
+)
 
 
 def report(
@@ -75,37 +72,29 @@ def report(
             f"report shows codes and what is told from them, and {type(est).__name__} predicts labels: "
             "use its evaluate(X, y)."
         )
+    X = as_list(X)
     if isinstance(est.input_, Texts):
         if image_shape is not None:
             raise ValueError(f"image_shape is for rows of numbers, and this {type(est).__name__} was fitted on texts.")
-        page = text_page(est, X, labels)
+        codes, sections = text_sections(est, X, labels)
+        beside = {}
     else:
-        page = _page(est, X, make_view(est, X, image_shape=image_shape, labels=labels))
-    write_file(path, _rendered(page, title).encode(errors="backslashreplace"))  # a lone surrogate
-    return Path(path)
-
-
-def _page(est: SparseCoder, X: Any, view: View) -> Page:
-    most = int((view.codes != 0).sum(1).max())
+        view = make_view(est, X, image_shape=image_shape, labels=labels)
+        codes, sections = view.codes, _pictures(est, view)
+        beside = {"mean_mse": float(view.rows.var(0).mean())}
+    most = int((codes != 0).sum(1).max())
     caps = [cap for cap in CAPS if cap < most] if est.fitted_.sparse else []
-    numbers = est.evaluate(X, caps=caps)
-    return Page(
-        f"{type(est).__name__} on {numbers['rows']:,} rows",
-        _headline(est, numbers),
-        settings(est),
-        _numbers(est, numbers, view),
-        "Mean squared error",
-        numbers["mse"],
-        numbers["caps"],
-        list(_pictures(est, view)),
+    r = {**est.evaluate(X, caps=caps), "units_in_use": int((codes != 0).any(0).sum()), **beside}
+    html = _template().render(
+        title=title or f"{type(est).__name__} on {r['rows']:,} {'texts' if 'words' in r else 'rows'}",
+        headline=_headline(est, r),
+        settings=settings(est),
+        numbers=numbers(r),
+        sections=[*sections, *training(est), *([Table(*CAPPED, *cost_of_caps(r), kind="numbers")] if caps else [])],
+        version=__version__,
     )
-
-
-def _rendered(page: Page, title: str | None) -> str:
-    caps = [(cap, f"{loss:.4g}", _more(loss, page.free)) for cap, loss in page.caps.items()]
-    own = page._asdict() | {"title": title or page.title, "caps": caps, "free": f"{page.free:.4g}"}
-    html: str = _template().render(**own, version=__version__)
-    return html
+    write_file(path, html.encode(errors="backslashreplace"))  # a lone surrogate
+    return Path(path)
 
 
 def _template() -> Any:
@@ -122,33 +111,20 @@ def _sha256(text: str) -> str:
     return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
-def _headline(est: SparseCoder, numbers: Mapping[str, Any]) -> str:
-    kind, d, j = type(est).__name__, est.n_features_in_, numbers["n_components"]
+def _headline(est: SparseCoder, r: Mapping[str, Any]) -> str:
+    kind, j = type(est).__name__, r["n_components"]
+    if "words" in r:
+        item, size = "text", f", of {r['words'] - 1:.1f} words on average,"
+    else:
+        item, size = "row", f" of {est.n_features_in_:,} values"
     if not est.fitted_.sparse:
-        return (
-            f"{with_article(kind)} describes each row of {d:,} values by {j} numbers, all of them in use in every row."
-        )
-    if numbers["nonzeros_mode"] == 0:
-        return f"The code of every row is zero: this {kind} tells rows of {d:,} values apart by none of its {j} units."
+        return f"This {kind} describes each {item}{size} by {j} numbers, all of them in use in every {item}."
+    if r["nonzeros_mode"] == 0:
+        return f"The code of every {item} is zero: none of the {j} units of this {kind} distinguishes {item}s."
     return (
-        f"{with_article(kind)} describes each row of {d:,} values by {numbers['nonzeros_mode']:.1f} numbers on "
-        f"average; the other units of its {j}, different ones from row to row, are exactly zero."
+        f"This {kind} describes each {item}{size} by {r['nonzeros_mode']:.1f} numbers on average; the other units of "
+        f"its {j}, different ones from {item} to {item}, are exactly zero."
     )
-
-
-def _numbers(est: SparseCoder, r: Mapping[str, Any], view: View) -> list[Number]:
-    used, spread = int((view.usage > 0).sum()), float(view.rows.var(0).mean())
-    units = "of normalised rows" if r["score_meaning"] == "normalised-row density" else "in the units of the data"
-    return [
-        Number("rows", f"{r['rows']:,}", "that the numbers on this page are computed from"),
-        *of_code(est, r, used, "row"),
-        Number("squared error", f"{r['mse']:.4g}", f"per value, {units}, whose variance is {spread:.4g}"),
-        *of_score(r, "row"),
-    ]
-
-
-def _more(mse: float, free: float) -> str:
-    return f"{mse / free - 1:+.1%}" if free else ""
 
 
 def _pictures(est: SparseCoder, view: View) -> Iterator[Picture]:
@@ -194,4 +170,3 @@ def _pictures(est: SparseCoder, view: View) -> Iterator[Picture]:
         "Left, each unit's share of rows, most used first; right, how many units the rows have on.",
         figures.usage(view),
     )
-    yield from training(est)

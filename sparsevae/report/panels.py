@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sparsevae.report.style import FAINT, INK, NEGATIVE, PALE, POSITIVE, Array, calm, nothing, whole_ticks
+from sparsevae.report.style import FAINT, INK, NEGATIVE, PALE, POSITIVE, Array, calm, nothing, spaced, whole_ticks
 from sparsevae.report.view import View
 
 if TYPE_CHECKING:
@@ -76,12 +76,6 @@ def sweep(codes: Array, n: int, *, whole: bool = False) -> Array:
         half = n // 2
         return np.concatenate([np.linspace(low, 0, half + 1), np.linspace(0, high, n - half)[1:]])
     return np.linspace(0, high if (on > 0).mean() > 0.5 else low, n)
-
-
-def spaced(values: Array, n: int) -> Array:
-    """At most n of some values, evenly spaced, the first and the last among them."""
-    chosen: Array = values[np.unique(np.linspace(0, len(values) - 1, n).round().astype(int))]
-    return chosen
 
 
 def draw_traversal(figure: Figure | SubFigure, v: View, units: list[int], n_values: int) -> None:

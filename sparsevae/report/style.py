@@ -81,6 +81,12 @@ def heat_map(
     bar.set_label(label, fontsize=8, color=FAINT)
 
 
+def spaced(values: Array, n: int) -> Array:
+    """At most n of some values, evenly spaced, the first and the last among them."""
+    chosen: Array = values[np.unique(np.linspace(0, len(values) - 1, n).round().astype(int))]
+    return chosen
+
+
 def nothing(figure: AnyFigure, text: str = "no unit is on in any of these rows") -> AnyFigure:
     figure.text(0.5, 0.5, text, ha="center", color=FAINT)
     return figure

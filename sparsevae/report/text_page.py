@@ -1,33 +1,20 @@
-"""The page of `report` for a model of texts: what is told again of a text, codes as bars, the words of units."""
+"""Sections of the page of a model of texts: texts decoded from their codes, codes as bars, the words of units."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from sparsevae.analysis.unit_words import TopWords, top_texts, top_words
 from sparsevae.estimator.coder import SparseCoder
-from sparsevae.inputs.kind import as_list
 from sparsevae.inputs.texts import Texts
 from sparsevae.metrics import arrays
 from sparsevae.report import figures
-from sparsevae.report.elements import (
-    CAPS,
-    Number,
-    Page,
-    Picture,
-    Table,
-    of_code,
-    of_score,
-    picture,
-    settings,
-    training,
-    with_article,
-)
+from sparsevae.report.elements import Picture, Table, picture
 from sparsevae.report.panels import draw_code
-from sparsevae.report.style import FAINT, INK, new_figure
+from sparsevae.report.style import FAINT, INK, new_figure, spaced
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -40,62 +27,14 @@ LONGEST = 160  # characters of a text in the table of units
 Array = np.ndarray[Any, Any]
 
 
-def text_page(est: SparseCoder, X: Any, labels: Any) -> Page:
-    """What the page shows of texts X; `labels` as in `report`."""
-    X, source = as_list(X), cast(Texts, est.input_)
+def text_sections(est: SparseCoder, X: Any, labels: Any) -> tuple[Array, Iterator[Picture | Table]]:
+    """Codes (n, J) of texts X, and what the page shows of them; `labels` as in `report`."""
+    source = cast(Texts, est.input_)
     rows = est.fitted_.rows(X)
     known = None if labels is None else arrays.labels(labels, len(rows), "labels")
     codes = est.transform(X)
     codes = np.asarray(codes.toarray() if hasattr(codes, "toarray") else codes)
-    most = int((codes != 0).sum(1).max())
-    numbers = est.evaluate(X, caps=[cap for cap in CAPS if cap < most] if est.fitted_.sparse else [])
-    return Page(
-        f"{type(est).__name__} on {numbers['rows']:,} texts",
-        _headline(est, numbers),
-        settings(est),
-        _numbers(est, numbers, int((codes != 0).any(0).sum())),
-        "Nats of a text given its code",
-        numbers["nll_code"],
-        numbers["caps"],
-        list(_sections(est, X, source.vocabulary.decode(rows), codes, known)),
-    )
-
-
-def _headline(est: SparseCoder, r: Mapping[str, Any]) -> str:
-    kind, j = type(est).__name__, r["n_components"]
-    if r["nonzeros_mode"] == 0 and est.fitted_.sparse:
-        return f"The code of every text is zero: this {kind} tells texts apart by none of its {j} units."
-    start = f"{with_article(kind)} describes each text, of {r['words'] - 1:.1f} words on average, by"
-    if not est.fitted_.sparse:
-        return f"{start} {j} numbers, all of them in use in every text."
-    return (
-        f"{start} {r['nonzeros_mode']:.1f} numbers; the other units of its {j}, different ones from text to text, are "
-        "exactly zero."
-    )
-
-
-def _numbers(est: SparseCoder, r: Mapping[str, Any], used: int) -> list[Number]:
-    shown = [
-        Number("texts", f"{r['rows']:,}", "that the numbers on this page are computed from"),
-        Number("words per text", f"{r['words']:.1f}", f"its end counted; {r['unknown']:.1%} of them unknown"),
-        *of_code(est, r, used, "text"),
-        Number(
-            "reconstruction",
-            f"{r['nll']:.2f}",
-            f"nats per text: -log p(x|z) of a draw of its code; {r['nll_code']:.2f} of the code itself",
-        ),
-        Number(
-            "perplexity",
-            f"{r['perplexity']:.3g}",
-            f"per word, by the score, which pays for the code; {r['perplexity_reconstruction']:.3g} given a draw of it",
-        ),
-        *of_score(r, "text"),
-    ]
-    if "hoyer" in r:
-        each = "; ".join(f"{kind} {h['average']:.2f}, {h['aggregate']:.2f}" for kind, h in r["hoyer"].items())
-        note = f"Av.Hoyer, then Agg.Hoyer (0 dense, 1 one unit): {each}"
-        shown.append(Number("Hoyer of draws", f"{r['hoyer']['draws']['average']:.2f}", note))
-    return shown
+    return codes, _sections(est, X, source.vocabulary.decode(rows), codes, known)
 
 
 def _sections(
@@ -141,15 +80,13 @@ def _sections(
         "Left, each unit's share of texts, most used first; right, how many units the texts have on.",
         figures.code_usage(codes),
     )
-    yield from training(est)
 
 
 def _items(n: int, labels: Array | None) -> list[int]:
     """At most so many texts, evenly from first to last; with labels, texts of as many labels as there is room for."""
     if labels is None:
-        return [int(i) for i in np.unique(np.linspace(0, n - 1, ITEMS).round())]
-    values = np.unique(labels)
-    values = values[np.linspace(0, len(values) - 1, min(ITEMS, len(values))).round().astype(int)]
+        return [int(i) for i in spaced(np.arange(n), ITEMS)]
+    values = spaced(np.unique(labels), ITEMS)
     return [int(i) for value in values for i in np.flatnonzero(labels == value)[: ITEMS // len(values)]]
 
 

@@ -18,7 +18,7 @@ from sparsevae.estimator.coder import SparseCoder
 from sparsevae.inputs.texts import Texts
 from sparsevae.metrics import arrays
 from sparsevae.networks.architectures import image_hint
-from sparsevae.report.style import FAINT, NEGATIVE, POSITIVE, Array, legible, thin_frame
+from sparsevae.report.style import FAINT, NEGATIVE, POSITIVE, Array, legible, spaced, thin_frame
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -71,8 +71,7 @@ class View:
     def items(self, n: int) -> list[int]:
         """At most n rows, evenly over the labels and, within a label, from well to badly reconstructed ones."""
         labels = np.zeros(len(self.rows)) if self.labels is None else self.labels
-        values = np.unique(labels)
-        values = values[np.linspace(0, len(values) - 1, min(n, len(values))).round().astype(int)]
+        values = spaced(np.unique(labels), n)
         order = np.argsort(np.square(self.rows - self.decoded).mean(1), kind="stable")
         chosen = []
         for value in values:
@@ -165,7 +164,7 @@ def make_view(est: SparseCoder, X: Any, *, image_shape: Sequence[int] | None = N
     checked = est.fitted_.rows(X)
     n, d = checked.shape
     shape = picture_shape(est, image_shape)
-    index = np.linspace(0, n - 1, min(n, MAX_ROWS)).round().astype(int)
+    index = spaced(np.arange(n), MAX_ROWS)
     known = None if labels is None else arrays.labels(labels, n, "labels")[index]
     if shape is None and est.image_shape is None and (hint := image_hint(d)):
         _LOG.warning("rows of %d values are drawn as columns of a heat map%s", d, hint)  # seen where no log is set up

@@ -82,24 +82,20 @@ def _parquet(path: str | os.PathLike[str]) -> pa.Table:
     """An Arrow table; of texts and bytes each value that a row group repeats is held once, as in the file."""
     from pyarrow import parquet
 
-    with opened(path) as file:
-        with parsing(path, "not a .parquet file that can be read"):
-            # ParquetFile, not read_table: the latter would take folder names such as "year=1" for columns
-            source = parquet.ParquetFile(file)
-            about = source.metadata
+    with opened(path) as file, parsing(path, "not a .parquet file that can be read"):
+        # ParquetFile, not read_table: the latter would take folder names such as "year=1" for columns
+        about = parquet.ParquetFile(file).metadata
         if about.num_columns > COLUMNS:
             raise DataFileError(f"{path}: {about.num_columns:,} columns; a .parquet may have {COLUMNS:,}{_ARRAYS}")
-        with parsing(path, "not a .parquet file that can be read"):
-            leaves = [about.schema.column(k) for k in range(about.num_columns)]
-            words = [c.physical_type == "BYTE_ARRAY" and c.logical_type.type != "DECIMAL" for c in leaves]
-            size = sum(about.row_group(k).total_byte_size for k in range(about.num_row_groups))
-            width = sum(_WIDTHS.get(leaf.physical_type) or max(4, leaf.length) for leaf in leaves)
+        leaves = [about.schema.column(k) for k in range(about.num_columns)]
+        words = [c.physical_type == "BYTE_ARRAY" and c.logical_type.type != "DECIMAL" for c in leaves]
+        size = sum(about.row_group(k).total_byte_size for k in range(about.num_row_groups))
+        width = sum(_WIDTHS.get(leaf.physical_type) or max(4, leaf.length) for leaf in leaves)
         # Arrow's columns and ours; how long lists are only a look at each part of a column tells, and Arrow ends the
         # process where a damaged file has none
         check_size(path, max(size, about.num_rows * (width + 8 * about.num_columns)))
-        with parsing(path, "not a .parquet file that can be read"):
-            repeated = [leaf.path for leaf, word in zip(leaves, words, strict=True) if word]
-            return parquet.ParquetFile(file, metadata=about, read_dictionary=repeated).read()
+        repeated = [leaf.path for leaf, word in zip(leaves, words, strict=True) if word]
+        return parquet.ParquetFile(file, metadata=about, read_dictionary=repeated).read()
 
 
 def plain_type(kind: pa.DataType) -> pa.DataType:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from sparsevae.tables.printed import aligned
+
 
 class History(list[dict[str, Any]]):
     """One row per report: step, epoch, loss, every term, active units, non-zeros. A table when printed."""
@@ -37,9 +39,7 @@ class History(list[dict[str, Any]]):
 
     def __str__(self) -> str:
         names = self.names()
-        cells = [names] + [[_cell(row.get(k)) for k in names] for row in self]
-        widths = [max(len(line[i]) for line in cells) for i in range(len(names))]
-        return "\n".join("  ".join(c.rjust(w) for c, w in zip(line, widths, strict=True)) for line in cells)
+        return aligned(names, [[_cell(row.get(k)) for k in names] for row in self])
 
 
 def _cell(value: Any) -> str:

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from sparsevae.cli.options import Data, DataOptions, Folder, Json, Split, reader
-from sparsevae.cli.printing import print_json, print_table
+from sparsevae.cli.options import Data, DataOptions, Folder, Json, Split, taking
+from sparsevae.cli.printing import print_json
 from sparsevae.cli.sources import load_model, rows
 from sparsevae.messages import show
 
@@ -16,7 +16,7 @@ def audit(
     folder: Folder,
     data: Data,
     gain_rows: Annotated[
-        int, typer.Option(metavar="N", parser=reader(int, 1), help="Rows to measure reconstruction gains on.")
+        int, typer.Option(**taking(int, "N", 1), help="Rows to measure reconstruction gains on.")
     ] = 2000,
     split: Split = None,
     data_option: DataOptions = None,
@@ -29,12 +29,10 @@ def audit(
     from sparsevae.analysis.audit import audit
 
     est = load_model(folder)
-    X, part = rows(est, data, split, data_option)
+    X, part, _ = rows(est, data, split, data_option)
     found = audit(est, X, gain_rows=gain_rows)
     name = type(est).__name__
     if as_json:
         return print_json({"model": name, "data": data, "split": part, **found.to_dict()})
     show(f"{name} on {data} ({part}), {found.rows:,} rows; KL and gain in nats, gain on {found.gain_rows:,} rows\n")
-    header, lines = found.table()
-    print_table(lines, *header, right="unit var(mu) mean(s2) sum KL gain p_on on")
-    show(f"\n{found.legend}\n{found.words}")
+    show(found)

@@ -9,6 +9,7 @@ import typer
 
 from sparsevae.cli.options import Json
 from sparsevae.cli.printing import print_json, print_table
+from sparsevae.messages import show
 
 
 def data_list(as_json: Json = False) -> None:
@@ -18,11 +19,8 @@ def data_list(as_json: Json = False) -> None:
     found = [info(name) for name in names()]
     if as_json:
         return print_json({"data": [dataclasses.asdict(i) for i in found]})
-    print_table(
-        [(i.name, *_counts(i), f"{i.features:,}", _where(i)) for i in found],
-        *("name", "train", "test", "features", "where"),
-        right="train test features",
-    )
+    header = "name", "train", "test", "features", "where"
+    print_table(header, [(i.name, *_counts(i), f"{i.features:,}", _where(i)) for i in found])
 
 
 def data_info(name: Annotated[str, typer.Argument(metavar="NAME")], as_json: Json = False) -> None:
@@ -32,9 +30,10 @@ def data_info(name: Annotated[str, typer.Argument(metavar="NAME")], as_json: Jso
     i = info(name)
     if as_json:
         return print_json(dataclasses.asdict(i))
-    lines = [("about", i.about), ("rows", "{} train, {} test".format(*_counts(i))), ("features", f"{i.features:,}")]
-    options = "\n".join(f"{k}={v!r}" for k, v in i.options.items()) or "none"
-    print_table([*lines, ("source", i.source), ("options", options)])
+    show(f"{i.about}\n")
+    options = ", ".join(f"{k}={v!r}" for k, v in i.options.items()) or "none"
+    rows = "{} train, {} test".format(*_counts(i))
+    print_table((), [("rows", rows), ("features", f"{i.features:,}"), ("source", i.source), ("options", options)])
 
 
 def _where(i: Any) -> str:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from sparsevae.cli.options import Data, DataOptions, Folder, Json, Split, out_option, reader
+from sparsevae.cli.options import Data, DataOptions, Folder, Json, Split, out_option, taking
 from sparsevae.cli.places import check_other, ending_of, write_whole
 from sparsevae.cli.printing import print_json
 from sparsevae.cli.sources import load_model, rows
@@ -24,8 +24,7 @@ def encode(
     max_active: Annotated[
         int | None,
         typer.Option(
-            metavar="K",
-            parser=reader(int),
+            **taking(int, "K"),
             help="Keep at most K non-zeros per row: the most probable, and of equally probable ones the largest.",
         ),
     ] = None,
@@ -47,7 +46,7 @@ def encode(
     ending = ending_of(out, ".npz", ".parquet", ".csv")
     check_other(out, data)
     est = load_model(folder)
-    X, part = rows(est, data, split, data_option)
+    X, part, _ = rows(est, data, split, data_option)
     codes = est.transform(X, max_active=max_active)
     sparse = bool(issparse(codes))
     if ending == ".parquet":

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,9 +13,8 @@ from sparsevae.cli.groups import STYLE, Command, Group, stopped
 from sparsevae.cli.messages import note
 from sparsevae.cli.options import PART, Data, DataOptions, Json, Part, Quiet, out_option
 from sparsevae.cli.places import check_place, nothing_left
-from sparsevae.cli.printing import print_json
+from sparsevae.cli.printing import print_fitted
 from sparsevae.cli.sources import as_labelled, dataset, labels, part_of
-from sparsevae.messages import show
 
 if TYPE_CHECKING:
     from sparsevae.estimator.coder import SparseCoder
@@ -125,14 +123,9 @@ def _fit(
         raise stopped(stop) from None
     with resumable(out):
         est.save(out)
-    final = est.history_[-1] if est.history_ else {}
-    name, last = type(est).__name__, {k: v for k, v in final.items() if k not in ("step", "epoch")}
-    if as_json:
-        about = {"model": name, "out": str(out), "rows": X.shape[0], **est.input_.about()}
-        return print_json({**about, "likelihood": est.likelihood_, "steps": est.n_steps_, "final": last})
+    about = {"model": type(est).__name__, "out": str(out), "rows": X.shape[0], **est.input_.about()}
     what = f"{labelled.n_labels_} labels" if labelled else est.likelihood_
     size = " ".join(f"{count:,} {noun}" for noun, count in est.input_.about().items())
-    show(f"{name} of {X.shape[0]:,} rows x {size} ({what}), {est.n_steps_:,} steps")
-    show("  ".join(f"{k} {v:.4g}" for k, v in last.items()))
     chosen = [word for option in options or () for word in ("--data-option", option)]
-    show(f"saved in {out}; next: {shlex.join(['sparsevae', 'evaluate', str(out), '--data', data, *chosen])}")
+    summary = f"{type(est).__name__} of {X.shape[0]:,} rows x {size} ({what})"
+    print_fitted(est, about, summary, ["evaluate", str(out), "--data", data, *chosen], as_json)

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sparsevae.cli.options import Data, DataOptions, Folder, Json, Part, Split, out_option, reader
+from sparsevae.cli.options import Data, DataOptions, Folder, Json, Part, Split, image_shape_option, out_option
 from sparsevae.cli.places import ending_of
 from sparsevae.cli.printing import print_json
-from sparsevae.cli.sources import as_labelled, load_model, named, part_of
+from sparsevae.cli.sources import as_labelled, load_model, rows
 from sparsevae.messages import show
 
 if TYPE_CHECKING:
@@ -24,12 +24,7 @@ def report(
     out: Annotated[Path, out_option("FILE", "The page to write.")] = Path("report.html"),
     title: Annotated[str | None, typer.Option(help="Heading of the page.")] = None,
     image_shape: Annotated[
-        Any,
-        typer.Option(
-            metavar="H,W[,3]",
-            parser=reader(tuple[int, ...]),
-            help="Size of an image; by default the model's or the data set's.",
-        ),
+        Any, image_shape_option("Size of an image; by default the model's or the data set's.")
     ] = None,
     split: Split = None,
     data_option: DataOptions = None,
@@ -45,15 +40,14 @@ def report(
     est = load_model(folder)
     if as_labelled(est):
         raise ValueError(f"a report judges codes of X; {type(est).__name__} is judged by its labels: use evaluate.")
-    found, part = named(est, data, split, data_option)
-    X = part_of(found, part)
+    X, part, found = rows(est, data, split, data_option)
     y = found.y if part is Part.TRAIN else found.y_test
     labels: Any = None if y is None or y.ndim != 1 else y
     if labels is not None and found.label_names is not None:
         labels = [found.label_names[int(c)] for c in labels]
     page = report(est, X, out, image_shape=image_shape or _shape_of(est, found), labels=labels, title=title)
     if as_json:
-        about = {"model": type(est).__name__, "data": data, "split": part.value}
+        about = {"model": type(est).__name__, "data": data, "split": part}
         return print_json({**about, "out": str(page), "rows": X.shape[0], "bytes": page.stat().st_size})
     show(page)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sparsevae.cli.options import INT, Folder, Json, out_option, reader
+from sparsevae.cli.options import INT, Folder, Json, image_shape_option, out_option, taking
 from sparsevae.cli.places import ending_of, write_whole
 from sparsevae.cli.printing import print_json
 from sparsevae.cli.sources import load_model, load_second_stage
@@ -24,19 +24,14 @@ def sample(
         Path | None,
         out_option("FILE", "samples.npy, a .png for images; samples.txt for texts."),
     ] = None,
-    n: Annotated[int, typer.Option("-n", metavar="N", parser=reader(int, 1), help="How many.")] = 16,
+    n: Annotated[int, typer.Option("-n", **taking(int, "N", 1), help="How many.")] = 16,
     seed: Annotated[int, typer.Option(**INT, help="The same seed gives the same samples.")] = 0,
     noise: Annotated[bool, typer.Option("--noise", help="Draw x from p(x|z) instead of taking its mean.")] = False,
     second_stage: Annotated[
         bool, typer.Option("--second-stage", help="Draw codes from the second stage (see `sparsevae second-stage`).")
     ] = False,
     image_shape: Annotated[
-        Any,
-        typer.Option(
-            metavar="H,W[,3]",
-            parser=reader(tuple[int, ...]),
-            help="Size of an image in a .png; by default the model's, else a grey square.",
-        ),
+        Any, image_shape_option("Size of an image in a .png; by default the model's, else a grey square.")
     ] = None,
     as_json: Json = False,
 ) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from typing import Annotated, Any
 
 import typer
@@ -10,9 +9,8 @@ import typer
 from sparsevae.cli.groups import stopped
 from sparsevae.cli.messages import note
 from sparsevae.cli.options import INT, PART, Data, DataOptions, Folder, Json, Part, Quiet
-from sparsevae.cli.printing import print_json
+from sparsevae.cli.printing import print_fitted
 from sparsevae.cli.sources import CODES_OF, SECOND_STAGE, load_model, rows
-from sparsevae.messages import show
 
 
 def second_stage(
@@ -44,7 +42,7 @@ def second_stage(
     asked: dict[str, Any] = {"steps": steps, "verbose": int(not quiet)} | ({} if seed is None else {"seed": seed})
     training = settings(est, **asked)
     training.validate()
-    X, _ = rows(est, data, split, data_option)
+    X, _, _ = rows(est, data, split, data_option)
     try:
         stage = second_stage(est, X, n_components=n_components, training=training)
     except (KeyboardInterrupt, SystemExit) as stop:
@@ -52,10 +50,6 @@ def second_stage(
         raise stopped(stop) from None
     stage.save(place)
     write_file(place / CODES_OF, own.encode())
-    name, last = type(est).__name__, {k: v for k, v in stage.history_[-1].items() if k not in ("step", "epoch")}
-    if as_json:
-        about = {"model": name, "out": str(place), "rows": X.shape[0], "units": stage.n_features_in_}
-        return print_json({**about, "likelihood": stage.likelihood_, "steps": stage.n_steps_, "final": last})
-    show(f"second stage of {name} on {X.shape[0]:,} codes ({stage.likelihood_}), {stage.n_steps_:,} steps")
-    show("  ".join(f"{k} {v:.4g}" for k, v in last.items()))
-    show(f"saved in {place}; next: {shlex.join(['sparsevae', 'sample', str(folder), '--second-stage'])}")
+    about = {"model": type(est).__name__, "out": str(place), "rows": X.shape[0], "units": stage.n_features_in_}
+    summary = f"second stage of {type(est).__name__} on {X.shape[0]:,} codes ({stage.likelihood_})"
+    print_fitted(stage, about, summary, ["sample", str(folder), "--second-stage"], as_json)
