@@ -45,7 +45,7 @@ def _csv(path: Path, texts: bool, column: str | None) -> tuple[pa.Table, bool]:
         file.seek(0)
         with parsing(path, "not a comma-separated table"):
             table = arrow.read_csv(
-                file,
+                _native(path, file),
                 # one block: Arrow chooses a column's type by its first block and fails where a later one differs
                 arrow.ReadOptions(
                     autogenerate_column_names=not named,
@@ -78,13 +78,24 @@ def _names_columns(first: list[str]) -> bool:
     return counts or not all(map(is_number, filled))
 
 
+def _native(path: str | os.PathLike[str], file: io.BufferedReader) -> pa.NativeFile:
+    """The file that was opened, as one of Arrow's own.
+
+    Arrow's threads hold a file object of Python's beyond the end of the interpreter, and then abort the process.
+    """
+    import pyarrow as pa
+
+    link = f"/proc/self/fd/{file.fileno()}"
+    return pa.OSFile(link if os.path.exists(link) else os.fspath(path))
+
+
 def _parquet(path: str | os.PathLike[str]) -> pa.Table:
     """An Arrow table; of texts and bytes each value that a row group repeats is held once, as in the file."""
     from pyarrow import parquet
 
     with opened(path) as file, parsing(path, "not a .parquet file that can be read"):
         # ParquetFile, not read_table: the latter would take folder names such as "year=1" for columns
-        about = parquet.ParquetFile(file).metadata
+        about = parquet.ParquetFile(_native(path, file)).metadata
         if about.num_columns > COLUMNS:
             raise DataFileError(f"{path}: {about.num_columns:,} columns; a .parquet may have {COLUMNS:,}{_ARRAYS}")
         leaves = [about.schema.column(k) for k in range(about.num_columns)]
@@ -95,7 +106,7 @@ def _parquet(path: str | os.PathLike[str]) -> pa.Table:
         # process where a damaged file has none
         check_size(path, max(size, about.num_rows * (width + 8 * about.num_columns)))
         repeated = [leaf.path for leaf, word in zip(leaves, words, strict=True) if word]
-        return parquet.ParquetFile(file, metadata=about, read_dictionary=repeated).read()
+        return parquet.ParquetFile(_native(path, file), metadata=about, read_dictionary=repeated).read()
 
 
 def plain_type(kind: pa.DataType) -> pa.DataType:

@@ -932,3 +932,19 @@ def assert_reported(err: str, folder: Path) -> None:
     (line,) = [line for line in err.splitlines() if not line.startswith("sparsevae: warning: ")]
     assert f"aved in {folder}" in line
     assert "--resume" in line
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["dates.parquet", "texts.csv"])
+def test_a_refused_table_ends_the_process_with_exit_code_1(name: str, tmp_path: Path) -> None:
+    """Arrow's threads live as long as the process: with a Python file object in their hands they aborted most runs."""
+    table = pd.DataFrame({"when": pd.date_range("2020", periods=40), "b": range(40)})
+    if name == "texts.csv":
+        table = pd.DataFrame({"a": [f"word {k}" for k in range(60_000)], "b": range(60_000)})
+        table.to_csv(tmp_path / name, index=False)
+    else:
+        table.to_parquet(tmp_path / name)
+    command = [sys.executable, "-m", "sparsevae", "fit", "VSC", "-d", name, "-o", "out", "--steps", "5", "-q"]
+    for _ in range(6):
+        ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+        assert (ended.returncode, len(ended.stderr.splitlines())) == (1, 1), ended.stderr
