@@ -35,10 +35,11 @@ from sparsevae.latent.priors import Prior
 from sparsevae.likelihoods.base import Likelihood
 from sparsevae.networks.architectures import NETWORKS, Sizes, chosen, image_of, with_head
 from sparsevae.networks.dense import initialise
-from sparsevae.parameters import decode, documented, encode, parameters
+from sparsevae.parameters import documented, parameters
 from sparsevae.sampling.gradients import points
 from sparsevae.sampling.noise import mix
 from sparsevae.schedules import Constant, Schedule
+from sparsevae.storage.codec import decode
 from sparsevae.threads import inference, ordinary
 from sparsevae.training.history import History
 from sparsevae.training.knobs import lasting
@@ -233,7 +234,7 @@ class Learner(Recipe):
 
     def _signature(self) -> dict[str, Any]:
         """What a run is a function of: class, constructor, seed and data; not where it writes or what it prints."""
-        settings = encode(self.training_.get_params(), "training")["dict"]
+        settings = self.training_.get_params()
         for free in ("folder", "resume", "verbose", "checkpoint_every"):
             del settings[free]
         own = {k: str(getattr(self, k)) for k in ("encoder", "decoder")}
@@ -248,15 +249,15 @@ class Learner(Recipe):
         }
 
     def _resolved(self) -> dict[str, Any]:
-        """The constructor's arguments in plain values, with what None came to by the kind of data."""
-        return {k: self.defaults_.get(k) if v is None else v for k, v in self.built_["constructor"].items()}
+        """The constructor's arguments, with what None came to by the kind of data."""
+        return {k: self.defaults_.get(k) if v is None else decode(v) for k, v in self.built_["constructor"].items()}
 
     def in_force(self) -> dict[str, Any]:
         """What this model was fitted with, by argument: what None and "auto" came to for these data.
 
         Without `encoder`, `decoder` and `training`; of texts with their settings and the size of the vocabulary.
         """
-        own = {k: getattr(self, f"{k}_", decode(v)) for k, v in self._resolved().items()}
+        own = {k: getattr(self, f"{k}_", v) for k, v in self._resolved().items()}
         own["network"] = chosen(own["network"], texts=isinstance(self.input_, Texts))
         return own | self.input_.in_force()
 

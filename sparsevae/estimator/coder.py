@@ -6,15 +6,14 @@ it is fitted is in `base`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Self, cast
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import sklearn
 import torch
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 from torch.distributions import Distribution
 
@@ -22,10 +21,8 @@ from sparsevae.checks import check_number, check_room, check_seed
 from sparsevae.estimator import evaluation
 from sparsevae.estimator.base import Learner
 from sparsevae.estimator.blocks import fitted, in_order
-from sparsevae.estimator.build import training_for
-from sparsevae.estimator.saving import below, fill
+from sparsevae.estimator.saving import save
 from sparsevae.estimator.scores import ImportanceBound, bounds_of, importance_of, meaning_of, relaxed_of
-from sparsevae.inputs.arrays import Arrays
 from sparsevae.inputs.base import Array
 from sparsevae.inputs.codes import read_codes
 from sparsevae.inputs.kind import as_list
@@ -36,20 +33,16 @@ from sparsevae.latent.codes import capped, code_sites, means_of
 from sparsevae.latent.model import Site
 from sparsevae.latent.posteriors import SPARSE
 from sparsevae.likelihoods.tokens import TokenData
-from sparsevae.parameters import check_caps, encode, parameters
+from sparsevae.parameters import check_caps, parameters
 from sparsevae.sampling.draw import Draw
 from sparsevae.sampling.noise import Fresh, PerRow, mix, row_keys
-from sparsevae.storage.folder import save_folder
-from sparsevae.threads import ordinary
-from sparsevae.training.history import History
-from sparsevae.training.settings import Training
-
-_LEFT_OPEN = ("steps", "batch_size", "learning_rate")  # of training: the data settle them where the user does not
 
 
 @parameters
 class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Learner):
     """What all estimators share. Learned: `model_`, `input_` (with `scaling_`, `likelihood_`), `history_`."""
+
+    learned: ClassVar[tuple[str, ...]] = ()  # attributes that are stored beside the model: plain values and arrays
 
     # -- scikit-learn -------------------------------------------------------------------------------------------
 
@@ -337,52 +330,4 @@ class SparseCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Learner):
 
     def save(self, path: str | Path) -> None:
         """Write a folder with safetensors and JSON; the encoder's and decoder's own code is not stored."""
-        check_is_fitted(self)
-        self._training().validate()  # it may have been set anew since: what is saved can be loaded
-        save_folder(path, *self._stored())
-
-    def _stored(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """What is saved: tensors, and settings in plain values."""
-        tensors = {f"model.{k}": v for k, v in self.model_.state_dict().items()}
-        more, of_input = self.input_.stored()
-        tensors |= more
-        names = getattr(self, "feature_names_in_", None)
-        meta = {
-            "class": type(self).__name__,
-            **self.built_,
-            "training": None if self.training is None else encode(self.training.portable().get_params(), "training"),
-            "feature_names_in": None if names is None else [str(name) for name in names],
-            **of_input,
-            "settled": {
-                "hidden": list(self.hidden_),
-                "usual": self.defaults_,
-                **{k: encode(getattr(self.training_, k), f"training.{k}") for k in _LEFT_OPEN},
-            },
-            "data_fingerprint": self.fingerprint_,
-            "n_steps": self.n_steps_,
-            "n_rows": self.n_rows_,
-            "history": self.history_.columns(),
-        }
-        return tensors, meta
-
-    @ordinary()
-    def _restore(self, path: str | Path, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> Self:
-        if meta["n_features_in"] is not None:
-            self.n_features_in_ = meta["n_features_in"]
-        if meta["feature_names_in"] is not None:
-            self.feature_names_in_ = np.array(meta["feature_names_in"], dtype=object)
-        self.fingerprint_ = meta["data_fingerprint"]
-        self.n_steps_, self.n_rows_ = meta["n_steps"], meta.get("n_rows", 0)
-        self.history_ = History.from_columns(meta["history"])
-        self.input_ = (Texts if "texts" in meta else Arrays).restored(meta)
-        chosen = dict(meta.get("settled", {}))
-        self.hidden_ = tuple(chosen.pop("hidden", self._hidden()))
-        self.defaults_ = chosen.pop("usual", dict(self.defaults_by_kind.get(self.input_.kind, {})))
-        left_open = {k: chosen[k] for k in _LEFT_OPEN if k in chosen}
-        known = Training(**self._training().get_params(deep=False) | left_open)
-        self.training_ = training_for(self.input_, known, self.n_rows_)
-        self.model_, self.built_ = self._build(self.input_.width, torch.Generator()).eval(), self._plain()
-        for part, module in (("model.", self.model_), ("scaling.", self.input_.prepare)):
-            fill(module, below(tensors, part), path)
-        self.input_.check_restored()
-        return self
+        save(self, path)

@@ -22,8 +22,9 @@ from sparsevae.latent.objective import Objective, free_bits, kl, nll
 from sparsevae.latent.priors import Prior
 from sparsevae.likelihoods.choose import LIKELIHOODS
 from sparsevae.networks.architectures import NETWORKS
-from sparsevae.parameters import check_choice, check_sizes, encode, parameters
+from sparsevae.parameters import check_choice, check_sizes, parameters
 from sparsevae.schedules import Schedule
+from sparsevae.storage.codec import encode
 from sparsevae.training.settings import Training
 
 _NESTED = {"training": Training, "text": Text}  # parameters that have parameters
@@ -152,7 +153,7 @@ class Recipe(BaseEstimator):
         return {
             "constructor": self._constructor(),
             "own_networks": [k for k in ("encoder", "decoder") if getattr(self, k) is not None],
-            "text": None if self.text is None else self.text.plain(),
+            "text": None if self.text is None else encode(self.text.get_params(deep=False), "text"),
         }
 
     def _constructor(self) -> dict[str, Any]:

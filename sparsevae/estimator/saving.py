@@ -1,4 +1,4 @@
-"""From a saved folder to a fitted estimator: which class, its constructor, then its weights.
+"""From a fitted estimator to a saved folder, and back: which class, its constructor, then its weights.
 
 A checksum finds careless edits, not those of who computes it anew. So what a file says is looked at before it is
 believed: its own numbers and names here, the sizes in its settings against the tensors that it holds.
@@ -10,18 +10,28 @@ import math
 import reprlib
 from collections.abc import Callable, Mapping
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
+import numpy as np
+import torch
+from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
+from sparsevae.estimator.build import training_for
 from sparsevae.estimator.ration import Ration
 from sparsevae.estimator.registry import known
-from sparsevae.exceptions import StorageError, warn_caller
-from sparsevae.inputs.texts import Text
-from sparsevae.parameters import check_sizes, decode
-from sparsevae.storage.codec import damaged, line_of, reading
-from sparsevae.storage.folder import load_folder
+from sparsevae.exceptions import StorageError
+from sparsevae.inputs.arrays import Arrays
+from sparsevae.inputs.texts import Text, Texts
+from sparsevae.parameters import check_sizes
+from sparsevae.storage.codec import damaged, decode, line_of, reading
+from sparsevae.storage.folder import load_folder, save_folder
+from sparsevae.storage.format_1 import to_format_2
+from sparsevae.storage.record import part_of
+from sparsevae.threads import ordinary
+from sparsevae.training.history import History
 from sparsevae.training.settings import Training
 
 if TYPE_CHECKING:
@@ -29,6 +39,52 @@ if TYPE_CHECKING:
 
 _SPARE = 2**24  # numbers: what networks may take for themselves beside those that are stored, and copies of these
 _SPARE_TENSORS = 500  # that many more than are stored may be made, and twice as many as are: layers are few
+_LEFT_OPEN = ("steps", "batch_size", "learning_rate")  # of the training settings: chosen by the data where None
+_INPUTS: dict[str, type[Arrays | Texts]] = {"numbers": Arrays, "texts": Texts}
+
+E = TypeVar("E", bound="SparseCoder")
+
+
+# -- save -----------------------------------------------------------------------------------------------------------
+
+
+def save(est: SparseCoder, path: str | Path) -> None:
+    """Write a fitted estimator as a model folder."""
+    check_is_fitted(est)
+    est._training().validate()  # it may have been set anew since: what is saved can be loaded
+    save_folder(path, *stored(est))
+
+
+def stored(est: SparseCoder) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """What is saved of a fitted estimator: tensors by name, and values that `codec.encode` takes."""
+    of_input, kind = est.input_.stored()
+    names = getattr(est, "feature_names_in_", None)
+    labels = {name: getattr(est, name) for name in est.learned}
+    return {f"model.{k}": v for k, v in est.model_.state_dict().items()} | of_input, {
+        "class": type(est).__name__,
+        **{k: decode(v) for k, v in est.built_.items()},
+        "training": None if est.training is None else est.training.portable().get_params(),
+        "chosen": {
+            "hidden": est.hidden_,
+            "defaults": est.defaults_,
+            "training": {k: getattr(est.training_, k) for k in _LEFT_OPEN},
+        },
+        "input": {
+            "kind": est.input_.kind,
+            "feature_names": None if names is None else [str(name) for name in names],
+            **kind,
+        },
+        "run": {
+            "fingerprint": est.fingerprint_,
+            "n_steps": est.n_steps_,
+            "n_rows": est.n_rows_,
+            "history": est.history_.columns(),
+        },
+        **({"labels": labels} if labels else {}),
+    }
+
+
+# -- what a stored value must be ------------------------------------------------------------------------------------
 
 
 def _is_count(value: Any) -> bool:
@@ -53,21 +109,78 @@ def _are_numbers(values: list[Any], gap: Any) -> bool:
     return all(type(v) in (int, float) or v is gap for v in values)
 
 
-_PLAIN: dict[str, tuple[str, Callable[[Any], bool]]] = {
+def _is_settings(value: Any) -> bool:
+    return isinstance(value, dict)
+
+
+def _is_array(value: Any, n: int) -> bool:
+    return isinstance(value, np.ndarray) and value.shape == (n,)
+
+
+def _or_none(legal: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    return lambda value: value is None or legal(value)
+
+
+_COUNT, _SETTINGS = ("an integer, 0 or above", _is_count), ("settings by name", _is_settings)
+_OPTIONAL = ("settings by name, or null", _or_none(_is_settings))
+_EXPECTED: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "class": ("the name of a class", lambda v: isinstance(v, str)),
-    "constructor": ("settings by name", lambda v: isinstance(v, dict)),
+    **dict.fromkeys(("constructor", "chosen", "chosen.training", "input", "run"), _SETTINGS),
     "own_networks": ("encoder, decoder or none", lambda v: _is_names(v) and set(v) <= {"encoder", "decoder"}),
-    "training": ("settings by name, or null", lambda v: isinstance(v, (dict, type(None)))),
-    "text": ("settings by name, or null", lambda v: isinstance(v, (dict, type(None)))),
-    "n_features_in": ("an integer above 0, or null for texts", lambda v: v is None or (_is_count(v) and v > 0)),
-    "feature_names_in": ("a list of names, or null", lambda v: v is None or _is_names(v)),
-    "settled": ("settings by name", lambda v: isinstance(v, dict)),
-    "data_fingerprint": ("a string", lambda v: isinstance(v, str)),
-    "n_steps": ("an integer, 0 or above", _is_count),
-    "n_rows": ("an integer, 0 or above", _is_count),
-    "history": ("columns of one length, each headed by its name, of numbers, step and epoch among them", _is_columns),
+    **dict.fromkeys(("training", "text", "chosen.defaults"), _OPTIONAL),
+    "input.feature_names": ("a list of names, or null", _or_none(_is_names)),
+    "input.kind": ("numbers or texts", lambda v: isinstance(v, str) and v in _INPUTS),
+    "input.n_features": ("an integer above 0", lambda v: _is_count(v) and v > 0),
+    "run.fingerprint": ("a string", lambda v: isinstance(v, str)),
+    **dict.fromkeys(("run.n_steps", "run.n_rows"), _COUNT),
+    "run.history": (
+        "columns of one length, each headed by its name, of numbers, step and epoch among them",
+        _is_columns,
+    ),
 }
-"""What a model folder says beside its tensors: in words, and whether a value is such a thing."""
+"""What a model folder says beside its tensors, by key: in words, and whether a value is such a thing."""
+
+_SIZE, _FLAG = (
+    ("an integer above 0", lambda v, n: _is_count(v) and 0 < v < 2**31),
+    ("true or false", lambda v, n: isinstance(v, bool)),
+)
+_LEARNED: dict[str, tuple[str, Callable[[Any, int], bool]]] = {
+    **dict.fromkeys(("n_labels_", "cap_", "max_labels_"), _SIZE),
+    **dict.fromkeys(("single_", "sparse_"), _FLAG),
+    "label_names_": ("a name per label", lambda v, n: _is_names(v) and len(v) == n),
+    "classes_": ("a class per label", _is_array),
+    "mean_": ("a number per label", lambda v, n: _is_array(v, n) and v.dtype.kind == "f"),
+    "threshold_": ("a number in [0, 1)", lambda v, n: isinstance(v, (int, float)) and 0 <= v < 1),
+}
+"""What labelled coders learn beside the model: in words, and whether a stored value is such a thing for n labels."""
+
+
+def _check(path: str | Path, meta: Mapping[str, Any]) -> None:
+    """Refuse what `save` never wrote, as far as its form shows; what is missing shows when it is asked for."""
+    for name, (expected, legal) in _EXPECTED.items():
+        part, _, key = name.rpartition(".")
+        values = meta.get(part) if part else meta
+        if values is not None and key in values and not legal(values[key]):
+            raise damaged(path, f"{name} to be {expected}", reprlib.repr(values[key]))
+    names, n = (meta["input"].get(key) for key in ("feature_names", "n_features"))
+    if names is not None and len(names) != n:
+        raise damaged(path, f"names of {n} columns", f"{len(names)}: {reprlib.repr(names)}")
+    labels = meta.get("labels", {})
+    for name, (expected, legal_for) in _LEARNED.items():
+        if name in labels and not legal_for(labels[name], labels["n_labels_"]):
+            raise damaged(path, f"{name} to be {expected}", reprlib.repr(labels[name]))
+
+
+def _check_settings(est: SparseCoder, chosen: Mapping[str, Any]) -> None:
+    """Refuse settings that `fit` would refuse, whether the user gave them or they were chosen by the data."""
+    hidden = est.hidden or [] if chosen["hidden"] is None else chosen["hidden"]
+    check_sizes("hidden", hidden, empty=True)
+    if est.hidden is not None and list(est.hidden) != list(hidden):
+        raise ValueError(f"hidden={reprlib.repr(est.hidden)} with networks of {reprlib.repr(hidden)}")
+    defaults = {k: v for k, v in (chosen["defaults"] or {}).items() if getattr(est, k) is None}
+    type(est)(**est.get_params(deep=False) | {"training": None} | defaults).check()
+    if est.training is not None:
+        est.training.validate()
 
 
 class _Stored(Ration):
@@ -89,12 +202,7 @@ class _Stored(Ration):
             raise damaged(self.path, expected, f"some that make over {2 * self.n + _SPARE_TENSORS:,}")
 
 
-def below(tensors: Mapping[str, Tensor], part: str) -> dict[str, Tensor]:
-    """The tensors of one part of a stored model, by their names within it."""
-    return {k.removeprefix(part): v for k, v in tensors.items() if k.startswith(part)}
-
-
-def fill(module: nn.Module, tensors: Mapping[str, Tensor], path: str | Path) -> None:
+def _fill(module: nn.Module, tensors: Mapping[str, Tensor], path: str | Path) -> None:
     """Give a module its stored weights; where they do not fit, the first that does not is named, with their folder."""
     try:
         module.load_state_dict(tensors)
@@ -105,6 +213,9 @@ def fill(module: nn.Module, tensors: Mapping[str, Tensor], path: str | Path) -> 
         found = f"{wrong[0]!r} is {own} in the model and {stored} in the file" if wrong else line_of(error)
         advice = "restore the folder from a copy, or pass the networks it was fitted with"
         raise StorageError(f"{path}: the stored weights do not fit this model: {found}; {advice}") from None
+
+
+# -- load -----------------------------------------------------------------------------------------------------------
 
 
 def load(
@@ -119,9 +230,7 @@ def load(
     A model with your own `encoder` or `decoder` needs those modules again (their weights come from the file), one
     of your own classes needs `cls`.
     """
-    tensors, meta = load_folder(path)
-    if "second_stage" in meta:
-        warn_caller(f"{path} holds a second stage as earlier versions saved it, which is left out: fit it anew.")
+    tensors, meta = load_folder(path, upgrade=partial(to_format_2, path=path))
     own = {"encoder": encoder, "decoder": decoder}
     if cls is not None or any(given is not None for given in own.values()):
         return _revive(path, tensors, meta, own, cls)  # what was passed may be at fault
@@ -150,34 +259,40 @@ def _revive(
     useless = [k for k, v in own.items() if v is not None and k not in meta["own_networks"]]
     if useless:
         raise StorageError(f"{path} was not fitted with your own {' and '.join(useless)}: load it without.")
-    training = None if meta["training"] is None else Training(**decode(meta["training"])).portable()
-    text = None if meta.get("text") is None else Text.from_plain(meta["text"])
-    constructor = {k: decode(v) for k, v in meta["constructor"].items()}
     found = classes[meta["class"]]
-    own = own | {"text": text, "training": training}
-    given = {k: v for k, v in own.items() if k in {f.name for f in fields(found)}}  # a counter has no decoder
-    est = found(**constructor, **given)
-    _check_settings(est, meta.get("settled", {}))
+    text = None if meta["text"] is None else Text(**meta["text"])
+    training = None if meta["training"] is None else Training(**meta["training"]).portable()
+    given = {
+        k: v for k, v in (own | {"text": text, "training": training}).items() if k in {f.name for f in fields(found)}
+    }
+    est = found(**meta["constructor"], **given)  # a counter has no decoder
+    _check_settings(est, meta["chosen"])
     with _Stored(path, tensors):
-        return est._restore(path, tensors, meta)
+        return restored(est, tensors, meta, path)
 
 
-def _check_settings(est: SparseCoder, chosen: Mapping[str, Any]) -> None:
-    """Refuse settings that `fit` would refuse, whether the user gave them or the data settled them."""
-    check_sizes("hidden", hidden := chosen.get("hidden", est.hidden or []), empty=True)
-    if est.hidden is not None and list(est.hidden) != list(hidden):
-        raise ValueError(f"hidden={reprlib.repr(est.hidden)} with networks of {reprlib.repr(hidden)}")
-    defaults = {k: v for k, v in chosen.get("usual", {}).items() if getattr(est, k) is None}
-    type(est)(**est.get_params(deep=False) | {"training": None} | defaults).check()
-    if est.training is not None:
-        est.training.validate()
-
-
-def _check(path: str | Path, meta: Mapping[str, Any]) -> None:
-    """Refuse what `save` never wrote, as far as its form tells; what is missing shows when it is asked for."""
-    for name, (expected, legal) in _PLAIN.items():
-        if name in meta and not legal(meta[name]):
-            raise damaged(path, f"{name} to be {expected}", reprlib.repr(meta[name]))
-    names, n = meta.get("feature_names_in"), meta.get("n_features_in")
-    if names is not None and len(names) != n:
-        raise damaged(path, f"names of {n} columns", f"{len(names)}: {reprlib.repr(names)}")
+@ordinary()
+def restored(est: E, tensors: Mapping[str, Tensor], meta: Mapping[str, Any], path: str | Path) -> E:
+    """The estimator as it was when `stored` gave `tensors` and `meta`, from its constructor."""
+    kind, chosen, run = meta["input"], meta["chosen"], meta["run"]
+    for name in est.learned:
+        setattr(est, name, meta["labels"][name])
+    if "n_features" in kind:
+        est.n_features_in_ = kind["n_features"]
+    if kind["feature_names"] is not None:
+        est.feature_names_in_ = np.array(kind["feature_names"], dtype=object)
+    est.fingerprint_ = run["fingerprint"]
+    est.n_steps_, est.n_rows_ = run["n_steps"], run["n_rows"]
+    est.history_ = History.from_columns(run["history"])
+    est.input_ = _INPUTS[kind["kind"]].restored(kind)
+    est.hidden_ = est._hidden() if chosen["hidden"] is None else tuple(chosen["hidden"])
+    defaults = est.defaults_by_kind.get(est.input_.kind, {}) if chosen["defaults"] is None else chosen["defaults"]
+    est.defaults_ = dict(defaults)
+    settings = Training(**est._training().get_params(deep=False) | chosen["training"])
+    est.training_ = training_for(est.input_, settings, est.n_rows_)
+    est.model_ = est._build(est.input_.width, torch.Generator()).eval()
+    est.built_ = est._plain()
+    for part, module in (("model.", est.model_), ("scaling.", est.input_.prepare)):
+        _fill(module, part_of(tensors, part), path)
+    est.input_.check_restored()
+    return est

@@ -6,9 +6,7 @@ need.
 
 from __future__ import annotations
 
-import reprlib
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
@@ -46,6 +44,7 @@ class LabelledCoder(SparseCoder):
     training: Annotated[
         Training | None, "Training settings; None means Training(validation_fraction=0.1, patience=5)."
     ] = None
+    learned: ClassVar[tuple[str, ...]] = ("n_labels_", "label_names_")
     target: ClassVar[str] = "y"  # what of a data set is learned from: its y, or this part of its truth
 
     @classmethod
@@ -149,55 +148,6 @@ class LabelledCoder(SparseCoder):
     generate = available_if(_describes_x)(SparseCoder.generate)
     reconstruct = available_if(_describes_x)(SparseCoder.reconstruct)
     score_meaning = available_if(_describes_x)(SparseCoder.score_meaning)
-
-    # -- save ---------------------------------------------------------------------------------------------------
-
-    learned: ClassVar[tuple[str, ...]] = ("n_labels_", "label_names_")  # beside the model: plain values and arrays
-
-    def _stored(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        tensors, meta = super()._stored()
-        labels: dict[str, Any] = {}
-        for name in self.learned:
-            value = getattr(self, name)
-            array = isinstance(value, np.ndarray)
-            labels[name] = {"values": value.tolist(), "dtype": value.dtype.str} if array else value
-        return tensors, {**meta, "labels": labels}
-
-    def _restore(self, path: str | Path, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> Self:
-        for name in self.learned:
-            value = meta["labels"][name]
-            array = isinstance(value, dict)
-            setattr(self, name, _array(value["values"], value["dtype"]) if array else value)
-        for name in filter(_LEARNED.__contains__, self.learned):
-            expected, legal = _LEARNED[name]
-            if not legal(getattr(self, name), self.n_labels_):
-                raise ValueError(f"{name} must be {expected}, got {reprlib.repr(getattr(self, name))}")
-        return super()._restore(path, tensors, meta)
-
-
-def _is_count(value: Any, n: int) -> bool:
-    return type(value) is int and 0 < value < 2**31
-
-
-def _array(values: Any, dtype: str) -> Array:
-    """A stored array, of numbers or words; a type may ask for as much memory for each as it likes."""
-    kind = np.dtype(dtype)
-    if kind.kind not in "biufUSO" or kind.itemsize * len(values) > _MOST_BYTES:
-        raise ValueError(f"an array of {len(values)} values of type {dtype!r}")
-    return np.array(values, dtype=kind)
-
-
-_MOST_BYTES = 2**28
-_COUNT, _FLAG = ("an integer above 0", _is_count), ("true or false", lambda v, n: isinstance(v, bool))
-_LEARNED: dict[str, tuple[str, Callable[[Any, int], bool]]] = {
-    **dict.fromkeys(("n_labels_", "cap_", "max_labels_"), _COUNT),
-    **dict.fromkeys(("single_", "sparse_"), _FLAG),
-    "label_names_": ("a name per label", lambda v, n: isinstance(v, list) and len(v) == n and {*map(type, v)} == {str}),
-    "classes_": ("a class per label", lambda v, n: isinstance(v, np.ndarray) and v.shape == (n,)),
-    "mean_": ("a number per label", lambda v, n: isinstance(v, np.ndarray) and v.shape == (n,) and v.dtype.kind == "f"),
-    "threshold_": ("a number in [0, 1)", lambda v, n: isinstance(v, (int, float)) and 0 <= v < 1),
-}
-"""What labelled coders learn beside the model: in words, and whether a stored value is such a thing for n labels."""
 
 
 @parameters

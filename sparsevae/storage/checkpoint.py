@@ -23,8 +23,9 @@ from torch import Tensor
 
 from sparsevae.exceptions import StorageError, warn_caller
 from sparsevae.storage.atomic import naming, read_file, write_file
-from sparsevae.storage.codec import encode, parse, reading
+from sparsevae.storage.codec import decode, encode, parse, reading
 from sparsevae.storage.lock import locked
+from sparsevae.storage.record import part_of
 from sparsevae.storage.state import load_state, save_state
 
 _NAMED = 12  # differences to another run that an error tells
@@ -76,7 +77,7 @@ class RunFolder:
             saved = dict(meta["signature"])
             state = _state(tensors, "now", meta)
             good = _state(tensors, "good", meta) if meta["good"] else state
-            digests = tensors["history"].numpy().tobytes() if "history" in tensors else None
+            digests = tensors["history"].numpy().tobytes()
         self._same_run(saved)
         rows, lines = self._read_history(state.meta["step"], digests)
         last, reported = rows[-1]["step"] if rows else 0, state.meta["reported"]
@@ -89,8 +90,7 @@ class RunFolder:
         return state, good, rows
 
     def _same_run(self, saved: dict[str, Any]) -> None:
-        # Both sides as JSON gives them back, so that equal settings compare equal.
-        mine = json.loads(json.dumps(self.signature))
+        mine = decode(encode(self.signature, "signature"))  # as the other was, so that equal settings compare equal
         changed = [k for k in sorted(saved.keys() | mine.keys()) if saved.get(k) != mine.get(k)]
         if changed:
             named = [f"{k}: {_short(saved.get(k))} then, {_short(mine.get(k))} now" for k in changed[:_NAMED]]
@@ -100,8 +100,8 @@ class RunFolder:
                 "another folder."
             )
 
-    def _read_history(self, step: int, digests: bytes | None) -> tuple[list[dict[str, Any]], list[bytes]]:
-        """The reports up to a step, and their lines; older checkpoints have no digests to judge them by."""
+    def _read_history(self, step: int, digests: bytes) -> tuple[list[dict[str, Any]], list[bytes]]:
+        """The reports up to a step, and their lines, as the checkpoint's digests have them."""
         rows: list[dict[str, Any]] = []
         lines = read_file(self.history, _MAX_HISTORY).split(b"\n") if self.history.exists() else []
         for line in lines:
@@ -114,9 +114,8 @@ class RunFolder:
             rows.append(row)
         kept = lines[: len(rows)]
         self._digests = b"".join(map(_digest, kept))
-        expected = self._digests if digests is None else digests
         for at in range(0, len(self._digests), _DIGEST):
-            if self._digests[at : at + _DIGEST] != expected[at : at + _DIGEST]:
+            if self._digests[at : at + _DIGEST] != digests[at : at + _DIGEST]:
                 raise StorageError(
                     f"line {at // _DIGEST + 1} of {self.history} was changed: the checkpoint has another digest of it. "
                     "Restore the file from a copy, or delete it: the run itself is whole, and goes on without its "
@@ -178,15 +177,11 @@ _META: dict[str, Callable[[Any], bool]] = {
 def _state(tensors: dict[str, Tensor], name: str, meta: dict[str, Any]) -> State:
     if wrong := [f"{k}={meta[name].get(k)!r}" for k, legal in _META.items() if not legal(meta[name].get(k))]:
         raise ValueError(f"a state with {', '.join(wrong)}")
-    return State(_part(tensors, f"{name}."), meta[name])
+    return State(part_of(tensors, f"{name}."), meta[name])
 
 
 def _digest(line: bytes) -> bytes:
     return hashlib.blake2b(line, digest_size=_DIGEST).digest()
-
-
-def _part(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    return {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
 
 
 def _is_report(row: Any) -> bool:

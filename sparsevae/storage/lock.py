@@ -1,4 +1,10 @@
-"""The lock of a run's folder."""
+"""The lock of a run's folder.
+
+filelock is not used: its `FileLock` leaves its file in the folder, refuses a folder whose file a run that ended has
+just taken away, raises where a file system has no locks (ENOLCK, ENOTSUP) or falls back to a file that a killed run
+leaves locked (ENOSYS), and knows neither who has the lock nor how to lock an open folder (`exclusive`). With guards
+against each there would be more code here than the lock itself takes, and a second kind of lock beside it.
+"""
 
 from __future__ import annotations
 
