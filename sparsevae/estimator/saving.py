@@ -288,8 +288,9 @@ def restored(est: E, tensors: Mapping[str, Tensor], meta: Mapping[str, Any], pat
     est.hidden_ = est._hidden() if chosen["hidden"] is None else tuple(chosen["hidden"])
     defaults = est.defaults_by_kind.get(est.input_.kind, {}) if chosen["defaults"] is None else chosen["defaults"]
     est.defaults_ = dict(defaults)
-    settings = Training(**est._training().get_params(deep=False) | chosen["training"])
-    est.training_ = training_for(est.input_, settings, est.n_rows_)
+    filled = {k: chosen["training"][k] for k in _LEFT_OPEN if k in chosen["training"]}
+    known = est._training().get_params(deep=False)
+    est.training_ = training_for(est.input_, Training(**known | filled), est.n_rows_)
     est.model_ = est._build(est.input_.width, torch.Generator()).eval()
     est.built_ = est._plain()
     for part, module in (("model.", est.model_), ("scaling.", est.input_.prepare)):

@@ -61,6 +61,11 @@ def verify(text: bytes, source: Path, kind: str) -> dict[str, Any]:
     if record.get("kind") != kind:
         holds = f"{source} holds a saved {record.get('kind')!r}"
         raise StorageError(f"{holds}, expected a {kind!r}; check the path")
+    if kind == "state" and version < FORMAT_VERSION:
+        advice = "finish it with that version, or begin it anew in another folder"
+        raise StorageError(
+            f"{source} is an unfinished run of an earlier sparsevae, which cannot be continued; {advice}"
+        )
     return record
 
 

@@ -12,16 +12,7 @@ from torch import Tensor
 from sparsevae.exceptions import StorageError
 from sparsevae.storage.atomic import open_stored, write_file
 from sparsevae.storage.codec import DAMAGE, MAX_HEADER, PathLike, check_json, damaged, loads
-from sparsevae.storage.record import (
-    FORMAT_VERSION,
-    canonical,
-    contiguous,
-    meta_of,
-    promised_bytes,
-    seal,
-    tensors_of,
-    verify,
-)
+from sparsevae.storage.record import canonical, contiguous, meta_of, promised_bytes, seal, tensors_of, verify
 
 
 def save_state(path: PathLike, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> None:
@@ -47,11 +38,6 @@ def load_state(path: PathLike) -> tuple[dict[str, Tensor], dict[str, Any]]:
         except (*DAMAGE, StorageError) as error:
             raise StorageError(f"{source} is not a state saved by sparsevae, or its header is damaged") from error
         record = verify(text, source, "state")
-        if record["format_version"] != FORMAT_VERSION:
-            raise StorageError(
-                f"{source} was written by an earlier version of sparsevae, whose unfinished runs this one cannot "
-                "continue; finish it with that version, or begin it anew in another folder"
-            )
         if size != 8 + length + (promised := promised_bytes(record, source)):
             raise damaged(source, f"{8 + length + promised} bytes", f"{size}")
         blob = head + header + file.read(promised)

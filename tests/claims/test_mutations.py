@@ -626,31 +626,29 @@ def _forged(folder: Path, target: Path, change: Callable[[dict[str, Any]], Any])
     return target
 
 
-def _layers(n: int, *, resolved: bool) -> Callable[[dict[str, Any]], Any]:
-    def change(record: dict[str, Any]) -> None:
-        if resolved:
-            record["meta"]["settled"]["hidden"] = [1] * n
-        else:
-            record["meta"]["constructor"]["hidden"] = {"tuple": [1] * n}
-
-    return change
+def _layers(part: str, key: str, n: int) -> Callable[[dict[str, Any]], Any]:
+    return lambda record: record["meta"][part].update({key: [1] * n})
 
 
 @pytest.mark.parametrize(
     "change",
     [
-        *(_layers(n, resolved=resolved) for n in (900, 10_000, 100_000) for resolved in (False, True)),
+        *(_layers(part, "hidden", n) for n in (900, 10_000, 100_000) for part in ("constructor", "chosen")),
+        lambda r: r["meta"]["constructor"].update(hidden={"$tuple": [1] * 100_000}),
         lambda r: r["tensors"]["model.encoder.0.bias"].update(shape=[2**62]),
         lambda r: r["tensors"]["model.encoder.0.bias"].update(shape=[2] * 10**5),
         lambda r: r["tensors"]["model.encoder.0.bias"].update(dtype="layout"),
-        lambda r: r["meta"].update(n_features_in=10**12),
+        lambda r: r["meta"]["input"].update(n_features=10**12),
         lambda r: r["meta"]["constructor"].update(n_components=10**400),
         lambda r: r["meta"]["constructor"].update(n_components={"$float": None}),
         lambda r: r["meta"]["constructor"].update(n_components={"$float": "x"}),
-        lambda r: r["meta"].update(history=_nested(60)),
+        lambda r: r["meta"]["run"].update(history=_nested(60)),
         lambda r: r["meta"]["constructor"].update(alpha=_nested(45)),
+        lambda r: r["meta"]["constructor"].update(alpha={"$array": {"dtype": "<U9999", "values": ["a"] * 10**5}}),
+        lambda r: r["meta"]["constructor"].update(alpha={"$array": {"dtype": "U", "values": ["a" * 10**6] * 10}}),
+        lambda r: r["meta"]["training"].update(schedules={"kl_z": {"$Exponential": {"start": 1, "rate": 10**400}}}),
     ],
-    ids=range(15),
+    ids=range(19),
 )
 def test_a_forged_record_is_refused_before_it_takes_time_or_memory(
     change: Any, run_folder: Path, tmp_path: Path
@@ -661,15 +659,45 @@ def test_a_forged_record_is_refused_before_it_takes_time_or_memory(
     assert len(str(refused.value)) < 1000
 
 
-def test_a_model_does_not_say_where_later_runs_write(run_folder: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "change",
+    [
+        *(_layers(part, "hidden", n) for n in (900, 100_000) for part in ("constructor", "settled")),
+        lambda r: r["meta"]["constructor"].update(hidden={"tuple": [1] * 100_000}),
+        lambda r: r["meta"].update(n_features_in=10**12),
+        lambda r: r["meta"]["constructor"].update(n_components=10**400),
+        lambda r: r["meta"]["constructor"].update(n_components={"tuple": {"tuple": None}}),
+        lambda r: r["meta"].update(history=_nested(60)),
+        lambda r: r["meta"]["labels"].update(classes_={"dtype": "<U9999", "values": ["a"] * 10**5}),
+        lambda r: r["meta"]["labels"].update(classes_={"dtype": "U", "values": ["a" * 10**6] * 10}),
+    ],
+    ids=range(11),
+)
+def test_a_forged_record_of_format_1_is_refused_before_it_takes_time_or_memory(change: Any, tmp_path: Path) -> None:
+    path = _forged(SAVED / "v1-sdlgm-classifier", tmp_path / "forged", change)
+    with bounded(2, BYTES // 4), pytest.raises(StorageError) as refused:
+        sv.load(path)
+    assert len(str(refused.value)) < 1000
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_model_does_not_say_where_later_runs_write(version: int, run_folder: Path, tmp_path: Path) -> None:
     """Nor whether they go on with what is there, nor how loudly; its checksums are right."""
     evil = {"folder": str(tmp_path / "evil"), "resume": True, "verbose": 10**6}
 
     def change(record: dict[str, Any]) -> None:
-        record["meta"]["training"]["dict"].update(evil)
-        record["meta"]["settled"].update(evil)
+        meta = record["meta"]
+        assert record["format_version"] == version
+        for place in (
+            (meta["training"]["dict"], meta["settled"])
+            if version == 1
+            else (meta["training"], meta["chosen"], meta["chosen"]["training"], meta["run"])
+        ):
+            place.update(evil)
 
-    est = sv.load(_forged(run_folder, tmp_path / "forged", change))
+    base = SAVED / "v1-vae" if version == 1 else run_folder
+    X = np.load(base / "X.npy") if version == 1 else globals()["X"]
+    est = sv.load(_forged(base, tmp_path / "forged", change))
     assert (est.training.folder, est.training.resume, est.training.verbose) == (None, False, 1)
     assert (est.training_.folder, est.training_.resume) == (None, False)
     est.set_params(training__verbose=0).fit(X)
