@@ -87,6 +87,9 @@ def stored(est: SparseCoder) -> tuple[dict[str, Tensor], dict[str, Any]]:
 # -- what a stored value must be ------------------------------------------------------------------------------------
 
 
+Check = tuple[str, Callable[[Any], bool]]  # what a value must be, in words, and whether it is
+
+
 def _is_count(value: Any) -> bool:
     return type(value) is int and value >= 0
 
@@ -109,66 +112,60 @@ def _are_numbers(values: list[Any], gap: Any) -> bool:
     return all(type(v) in (int, float) or v is gap for v in values)
 
 
-def _is_settings(value: Any) -> bool:
-    return isinstance(value, dict)
+def _or_null(check: Check) -> Check:
+    expected, legal = check
+    return f"{expected}, or null", lambda value: value is None or legal(value)
 
 
-def _is_array(value: Any, n: int) -> bool:
-    return isinstance(value, np.ndarray) and value.shape == (n,)
-
-
-def _or_none(legal: Callable[[Any], bool]) -> Callable[[Any], bool]:
-    return lambda value: value is None or legal(value)
-
-
-_COUNT, _SETTINGS = ("an integer, 0 or above", _is_count), ("settings by name", _is_settings)
-_OPTIONAL = ("settings by name, or null", _or_none(_is_settings))
-_EXPECTED: dict[str, tuple[str, Callable[[Any], bool]]] = {
+_COUNT: Check = ("an integer, 0 or above", _is_count)
+_ABOVE_0: Check = ("an integer above 0", lambda v: _is_count(v) and v > 0)
+_SIZE: Check = ("an integer from 1 to 2 ** 31", lambda v: _is_count(v) and 0 < v <= 2**31)
+_FLAG: Check = ("true or false", lambda v: isinstance(v, bool))
+_NAMES: Check = ("a list of names", _is_names)
+_SETTINGS: Check = ("settings by name", lambda v: isinstance(v, dict))
+_COLUMNS: Check = ("columns of one length, each a name and numbers, step and epoch among them", _is_columns)
+_EXPECTED: dict[str, Check] = {
     "class": ("the name of a class", lambda v: isinstance(v, str)),
-    **dict.fromkeys(("constructor", "chosen", "chosen.training", "input", "run"), _SETTINGS),
     "own_networks": ("encoder, decoder or none", lambda v: _is_names(v) and set(v) <= {"encoder", "decoder"}),
-    **dict.fromkeys(("training", "text", "chosen.defaults"), _OPTIONAL),
-    "input.feature_names": ("a list of names, or null", _or_none(_is_names)),
+    **dict.fromkeys(("constructor", "chosen", "chosen.training", "input", "labels", "run"), _SETTINGS),
+    **dict.fromkeys(("training", "text", "chosen.defaults"), _or_null(_SETTINGS)),
     "input.kind": ("numbers or texts", lambda v: isinstance(v, str) and v in _INPUTS),
-    "input.n_features": ("an integer above 0", lambda v: _is_count(v) and v > 0),
+    "input.n_features": _ABOVE_0,
+    "input.feature_names": _or_null(_NAMES),
     "run.fingerprint": ("a string", lambda v: isinstance(v, str)),
     **dict.fromkeys(("run.n_steps", "run.n_rows"), _COUNT),
-    "run.history": (
-        "columns of one length, each headed by its name, of numbers, step and epoch among them",
-        _is_columns,
-    ),
+    "run.history": _COLUMNS,
+    **dict.fromkeys(("labels.n_labels_", "labels.cap_", "labels.max_labels_"), _SIZE),
+    **dict.fromkeys(("labels.single_", "labels.sparse_"), _FLAG),
+    "labels.label_names_": _NAMES,
+    "labels.classes_": ("an array", lambda v: isinstance(v, np.ndarray)),
+    "labels.mean_": ("an array of numbers", lambda v: isinstance(v, np.ndarray) and v.dtype.kind == "f"),
+    "labels.threshold_": ("a number in [0, 1)", lambda v: isinstance(v, (int, float)) and 0 <= v < 1),
 }
-"""What a model folder says beside its tensors, by key: in words, and whether a value is such a thing."""
+"""What a model folder says beside its tensors, by key; what is missing shows when it is asked for."""
 
-_SIZE, _FLAG = (
-    ("an integer above 0", lambda v, n: _is_count(v) and 0 < v < 2**31),
-    ("true or false", lambda v, n: isinstance(v, bool)),
-)
-_LEARNED: dict[str, tuple[str, Callable[[Any, int], bool]]] = {
-    **dict.fromkeys(("n_labels_", "cap_", "max_labels_"), _SIZE),
-    **dict.fromkeys(("single_", "sparse_"), _FLAG),
-    "label_names_": ("a name per label", lambda v, n: _is_names(v) and len(v) == n),
-    "classes_": ("a class per label", _is_array),
-    "mean_": ("a number per label", lambda v, n: _is_array(v, n) and v.dtype.kind == "f"),
-    "threshold_": ("a number in [0, 1)", lambda v, n: isinstance(v, (int, float)) and 0 <= v < 1),
+_COUNTED = {
+    "input.n_features": ("input.feature_names",),
+    "labels.n_labels_": ("labels.label_names_", "labels.classes_", "labels.mean_"),
 }
-"""What labelled coders learn beside the model: in words, and whether a stored value is such a thing for n labels."""
+"""Counts, and what has so many values."""
 
 
 def _check(path: str | Path, meta: Mapping[str, Any]) -> None:
-    """Refuse what `save` never wrote, as far as its form shows; what is missing shows when it is asked for."""
+    """Refuse what `save` never wrote, as far as its form shows."""
+    found: dict[str, Any] = {}
     for name, (expected, legal) in _EXPECTED.items():
         part, _, key = name.rpartition(".")
-        values = meta.get(part) if part else meta
-        if values is not None and key in values and not legal(values[key]):
-            raise damaged(path, f"{name} to be {expected}", reprlib.repr(values[key]))
-    names, n = (meta["input"].get(key) for key in ("feature_names", "n_features"))
-    if names is not None and len(names) != n:
-        raise damaged(path, f"names of {n} columns", f"{len(names)}: {reprlib.repr(names)}")
-    labels = meta.get("labels", {})
-    for name, (expected, legal_for) in _LEARNED.items():
-        if name in labels and not legal_for(labels[name], labels["n_labels_"]):
-            raise damaged(path, f"{name} to be {expected}", reprlib.repr(labels[name]))
+        values = meta.get(part, {}) if part else meta
+        if key in values:
+            found[name] = values[key]
+            if not legal(values[key]):
+                raise damaged(path, f"{name} to be {expected}", reprlib.repr(values[key]))
+    for count, lists in _COUNTED.items():
+        for name in lists:
+            if found.get(name) is not None and len(found[name]) != found.get(count):
+                expected = f"{name} to be {found.get(count)} values"
+                raise damaged(path, expected, f"{len(found[name])}: {reprlib.repr(found[name])}")
 
 
 def _check_settings(est: SparseCoder, chosen: Mapping[str, Any]) -> None:

@@ -77,6 +77,7 @@ def _fresh(name: str) -> Base:
 def _kept(folder: Path) -> Base:
     """A model of format 1, which is written no more."""
     data = tuple(np.load(folder / name) for name in ("X.npy", "y.npy") if (folder / name).exists())
+    _use(sv.load(folder), data, again=True)  # as it is it works, and what is imported meanwhile is no mutation's
     return _files(folder), data
 
 

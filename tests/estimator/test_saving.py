@@ -588,11 +588,14 @@ def forged(change: dict[str, Any], copy: Path) -> Path:
         ({"run.n_steps": -1}, "run.n_steps to be an integer, 0 or above, got -1"),
         ({"run.n_rows": 0.5}, "run.n_rows to be an integer, 0 or above"),
         ({"run.fingerprint": 3}, "run.fingerprint to be a string, got 3"),
-        ({"input.feature_names": ["a", "b"]}, r"names of 7 columns, got 2: \['a', 'b'\]"),
+        ({"input.feature_names": ["a", "b"]}, r"input.feature_names to be 7 values, got 2: \['a', 'b'\]"),
         ({"input.feature_names": list(range(7))}, "input.feature_names to be a list of names, or null"),
         ({"run.history": [["step", 1, 2], ["loss", 3.0]]}, "run.history to be columns of one length"),
         ({"run.history": [["step"], []]}, "run.history to be columns of one length"),
-        ({"run.history": [["step", 1], ["epoch", "x"]]}, "run.history to be columns of one length, .* of numbers"),
+        (
+            {"run.history": [["step", 1], ["epoch", "x"]]},
+            "run.history to be columns of one length, each a name and numbers",
+        ),
         (
             {"constructor.hidden": (1,) * 900, "chosen.hidden": (1,) * 900},
             r"stored tensors, got some that make over \d",
@@ -611,23 +614,24 @@ def test_a_forged_setting_is_refused_in_one_line(change: dict[str, Any], message
 
 
 @pytest.mark.parametrize(
-    ("name", "value"),
+    ("name", "value", "problem"),
     [
-        ("cap_", 0),
-        ("n_labels_", 10**10),
-        ("single_", 1),
-        ("threshold_", "x"),
-        ("label_names_", ["a", 1, "c"]),
-        ("classes_", np.array([0, 1])),
-        ("classes_", [0, 1, 2]),
-        ("mean_", np.array([0, 1, 2])),
+        ("cap_", 0, r"labels.cap_ to be an integer from 1 to 2 \*\* 31"),
+        ("n_labels_", 10**10, r"labels.n_labels_ to be an integer from 1 to 2 \*\* 31"),
+        ("single_", 1, "labels.single_ to be true or false"),
+        ("threshold_", "x", r"labels.threshold_ to be a number in \[0, 1\)"),
+        ("label_names_", ["a", 1, "c"], "labels.label_names_ to be a list of names"),
+        ("label_names_", ["a", "c"], "labels.label_names_ to be 3 values"),
+        ("classes_", np.array([0, 1]), "labels.classes_ to be 3 values"),
+        ("classes_", [0, 1, 2], "labels.classes_ to be an array"),
+        ("mean_", np.array([0, 1, 2]), "labels.mean_ to be an array of numbers"),
     ],
     ids=str,
 )
-def test_labels_that_no_model_learns_are_refused(name: str, value: Any, tmp_path: Path) -> None:
+def test_labels_that_no_model_learns_are_refused(name: str, value: Any, problem: str, tmp_path: Path) -> None:
     tensors, meta = storage.load_folder(SAVED / "v2-sdlgm-classifier")
     storage.save_folder(tmp_path / "forged", tensors, meta | {"labels": meta["labels"] | {name: value}})
-    with pytest.raises(StorageError, match=f"is incomplete or was changed: expected {name} to be "):
+    with pytest.raises(StorageError, match=f"is incomplete or was changed: expected {problem}, got "):
         sv.load(tmp_path / "forged")
 
 
@@ -669,9 +673,9 @@ def test_forged_settings_of_texts_are_refused(change: dict[str, Any], message: s
         ("hsvae-texts", "texts", 3, "expected the settings of a model in format 1"),
         ("hsvae-texts", "texts.max_length", -3, "text.max_length must be an integer above 0, got -3"),
         ("sdlgm-classifier", "settled.hidden", 3, "expected the settings of a model in format 1"),
-        ("sdlgm-classifier", "labels.cap_", 0, "cap_ to be an integer above 0, got 0"),
+        ("sdlgm-classifier", "labels.cap_", 0, "labels.cap_ to be an integer from 1 to 2 .. 31, got 0"),
         ("sdlgm-classifier", "labels.classes_.dtype", "<U99999999", "expected the settings of a model in format 1"),
-        ("sdlgm-classifier", "labels.classes_.values", [0, 1], "classes_ to be a class per label"),
+        ("sdlgm-classifier", "labels.classes_.values", [0, 1], "labels.classes_ to be 3 values, got 2"),
     ],
     ids=lambda value: str(value)[:30],
 )
