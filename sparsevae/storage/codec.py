@@ -106,7 +106,9 @@ def encode(value: Any, where: str, depth: int = 0) -> Any:
         items = [encode(item, f"{where}[{i}]", depth + 1) for i, item in enumerate(value)]
         return items if kind is list else {"$tuple": items}
     if isinstance(value, np.ndarray) and value.ndim == 1 and value.dtype.kind in _ARRAYS:
-        return {"$array": {"dtype": value.dtype.str, "values": encode(value.tolist(), where, depth + 1)}}
+        items = value.tolist()
+        if all(isinstance(item, _SCALARS) for item in items):
+            return {"$array": {"dtype": value.dtype.str, "values": encode(items, where, depth + 1)}}
     if isinstance(value, Mapping):
         if wrong := [key for key in value if type(key) is not str]:
             raise TypeError(f"{where}: expected str keys, got {wrong[0]!r}; convert it with str()")

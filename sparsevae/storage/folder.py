@@ -1,7 +1,8 @@
 """Saved models and checkpoints: safetensors for the numbers, JSON for the rest, versioned and atomic.
 
 Two shapes on disk: a **model folder** of ``model.json`` and ``model-<start of its SHA-256>.safetensors``, and
-a **state** (a checkpoint), one safetensors file that carries the same JSON in its header.
+a **state** (a checkpoint), one safetensors file that carries the same JSON in its header. Both have format 2, whose
+values `codec` writes; a model folder of format 1 is read too (`format_1`).
 
 *Loading runs no code* and needs no data: there are only tensors and plain JSON values. The checksums find
 truncation, bit rot and careless edits; they are no signature, since who can write a file can recompute them. So a

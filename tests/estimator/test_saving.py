@@ -324,8 +324,10 @@ def test_arrays_come_back_with_their_type(values: np.ndarray) -> None:
 
 
 def test_what_has_no_plain_form_is_named() -> None:
-    dates, table = np.array(["2020-01-01"], "datetime64[D]"), np.ones((2, 3))
-    for value in (lambda step, total: 1.0, object(), {1, 2}, nn.ReLU(), np.array([1j]), dates, table):
+    dates, table = np.array(["2020-01-01"], "datetime64[D]"), np.ones((0, 3))
+    pairs = np.empty(2, object)
+    pairs[:] = [(1, 2), (3, 4)]
+    for value in (lambda step, total: 1.0, object(), {1, 2}, nn.ReLU(), np.array([1j]), dates, table, pairs):
         with pytest.raises(TypeError, match=r"training\.x\[0\] holds a \w+, which cannot be stored"):
             encode({"x": [value]}, "training")
 
