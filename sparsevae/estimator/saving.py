@@ -1,7 +1,7 @@
 """From a fitted estimator to a saved folder, and back: which class, its constructor, then its weights.
 
-A checksum finds careless edits, not those of who computes it anew. So what a file says is looked at before it is
-believed: its own numbers and names here, the sizes in its settings against the tensors that it holds.
+A checksum finds careless edits, but not those of someone who computes it anew. So the values of a file are checked
+before they are used: its numbers and names here, the sizes in its settings against the tensors in the file.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ _EXPECTED: dict[str, Check] = {
     "labels.mean_": ("an array of numbers", lambda v: isinstance(v, np.ndarray) and v.dtype.kind == "f"),
     "labels.threshold_": ("a number in [0, 1)", lambda v: isinstance(v, (int, float)) and 0 <= v < 1),
 }
-"""What a model folder says beside its tensors, by key; what is missing shows when it is asked for."""
+"""The values of a model folder beside its tensors, by key. A missing key raises KeyError where it is read."""
 
 _COUNTED = {
     "input.n_features": ("input.feature_names",),
@@ -152,7 +152,7 @@ _COUNTED = {
 
 
 def _check(path: str | Path, meta: Mapping[str, Any]) -> None:
-    """Refuse what `save` never wrote, as far as its form shows."""
+    """Refuse values of a type, range or length that `save` never writes."""
     found: dict[str, Any] = {}
     for name, (expected, legal) in _EXPECTED.items():
         part, _, key = name.rpartition(".")

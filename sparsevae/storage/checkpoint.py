@@ -4,7 +4,7 @@ A checkpoint is one atomic file in the run folder: weights, optimiser, running s
 state to roll back to, and the position in the run. Noise and data order are functions of (seed, step), so the step
 is all the random state there is. Next to it `history.jsonl` grows, one strict JSON object per line (inf and nan as
 `storage` writes them); it is safe on the disk before a checkpoint is, and on resume it is cut back to the checkpoint,
-which holds a digest of each line up to its step: a changed line is an error, lost ones are told of.
+which holds a digest of each line up to its step: a changed line is an error, lost lines are a warning.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from sparsevae.storage.lock import locked
 from sparsevae.storage.record import part_of
 from sparsevae.storage.state import load_state, save_state
 
-_NAMED = 12  # differences to another run that an error tells
+_NAMED = 12  # differences to another run that an error lists
 _MAX_HISTORY = 2**28  # bytes
 _DIGEST = 8  # bytes per line of the history
 _NONE = torch.zeros(0, dtype=torch.uint8)
@@ -44,7 +44,7 @@ class State(NamedTuple):
 class RunFolder:
     """The folder of one run, and of one at a time: `checkpoint.safetensors` and `history.jsonl`.
 
-    `signature` says what run this is (constructor and data); resuming another one is refused.
+    `signature` identifies the run (constructor and data); resuming another one is refused.
     """
 
     def __init__(self, path: str | Path, signature: dict[str, Any]) -> None:
@@ -145,7 +145,7 @@ class RunFolder:
 
 @contextmanager
 def resumable(folder: Path) -> Iterator[None]:
-    """Let an OSError of writing say that the run can go on, where the folder has a checkpoint."""
+    """Add to an OSError of writing that the run can be resumed, where the folder has a checkpoint."""
     try:
         yield
     except OSError as error:
@@ -171,7 +171,7 @@ _META: dict[str, Callable[[Any], bool]] = {
     "stopped": lambda v: isinstance(v, bool),
     "threads": lambda v: _count(v) and 0 < v <= 4096,
 }
-"""What a state says beside its tensors, and whether a value is such a thing."""
+"""The values of a state beside its tensors, and whether a value is legal."""
 
 
 def _state(tensors: dict[str, Tensor], name: str, meta: dict[str, Any]) -> State:
@@ -185,5 +185,5 @@ def _digest(line: bytes) -> bytes:
 
 
 def _is_report(row: Any) -> bool:
-    """Whether a line is one of ours: JSON that says where in the run it was written."""
+    """Whether a line of the history is a report: a dict with a step and an epoch."""
     return isinstance(row, dict) and type(row.get("step")) is int and isinstance(row.get("epoch"), Real)

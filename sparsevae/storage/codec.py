@@ -44,13 +44,13 @@ def reading(source: PathLike, expected: str) -> Iterator[None]:
 
 
 def line_of(error: Exception) -> str:
-    """What an error says, in one line of bounded length."""
+    """The message of an error, in one line of bounded length."""
     text = " ".join(str(error)[:1000].split())
     return f"{text[:300]} ..." if len(text) > 300 else text or type(error).__name__
 
 
 def parse(text: bytes, source: PathLike) -> Any:
-    """The values that `encode` was given, from their JSON in a file; a StorageError where it holds none."""
+    """The values that `encode` was given, from their JSON in a file; a StorageError if it is no JSON."""
     with reading(source, "JSON"):
         return decode(loads(text, source))
 

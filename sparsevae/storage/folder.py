@@ -15,7 +15,7 @@ rename is atomic; without the fsync before it a power cut could leave the new na
 without the fsync of the folder after it the rename itself could be lost.
 
 *A folder* has two files, and no rename covers two. So weights are named after their content and never replace
-other weights; ``model.json`` tells which are its own, and its replacement is the one instant in which the old
+other weights; ``model.json`` names its own, and its replacement is the one instant in which the old
 model becomes the new one. The order: new weights, ``model.json``, then delete the weights nothing refers to.
 Killed before the second step the old model is whole, after it the new one; the next save sweeps what lies
 about. Savers lock the folder (the system frees a dead process's lock), so none sweeps the other's files; a
