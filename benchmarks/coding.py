@@ -17,13 +17,13 @@ from typing import Any
 
 import numpy as np
 import torch
+from joblib import cpu_count
 from sklearn.decomposition import PCA, MiniBatchDictionaryLearning
 from sklearn.exceptions import ConvergenceWarning
 from threadpoolctl import threadpool_limits
 
 import sparsevae as sv
 from benchmarks.report import verdict, write_table
-from sparsevae.threads import cpu_quota
 
 Array = np.ndarray[Any, Any]
 SMOKE_STEPS = 1000
@@ -105,7 +105,7 @@ def run(device: torch.device, *, quick: bool) -> dict[str, Any]:
     smoke = data.name != "fashion-mnist"
     rows, held_out = np.asarray(data.X), np.asarray(data.X_test)
     training = sv.Training(device=str(device), **({"steps": SMOKE_STEPS, "verbose": 0} if smoke else {}))
-    with threadpool_limits(cpu_quota()), warnings.catch_warnings():
+    with threadpool_limits(cpu_count()), warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         warnings.simplefilter("ignore", sv.SparsityWarning)
         return _compare(data.name, rows, held_out, sv.VSC(training=training), smoke)
@@ -148,7 +148,7 @@ def _compare(name: str, rows: Array, held_out: Array, est: sv.VSC, smoke: bool) 
     ]
     head = ["code", "non-zeros a row", f"of {units} units", "error a pixel", "fit, s", "encoded rows/s"]
     where = "" if est.training.device == "cpu" else f", VSC on {est.training.device}"
-    write_table(f"{name}, test images, {cpu_quota()} CPU threads{where}", head, table)
+    write_table(f"{name}, test images, {cpu_count()} CPU threads{where}", head, table)
     lower = "VSC" if ours < theirs else "the dictionary with OMP"
     print(f"At equal mean non-zeros {lower} has the lower error: VSC {ours:.5f}, dictionary {theirs:.5f}.")
     result = {

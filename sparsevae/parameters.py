@@ -10,17 +10,16 @@ from __future__ import annotations
 import builtins
 import collections.abc
 import dataclasses
-import os
 import textwrap
 import types
 import typing
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from typing import Any, NamedTuple, TypeVar, dataclass_transform
 
 import numpy as np
 
-from sparsevae import schedules
 from sparsevae.checks import check_number, shown
+from sparsevae.schedules import SCHEDULES
 
 T = TypeVar("T")
 
@@ -102,7 +101,7 @@ def check_course(name: str, value: Any, expected: str, legal: Callable[[Any], bo
 
     `expected` says in words which numbers are legal, `also` what else the caller takes.
     """
-    if type(value) not in _SCHEDULES.values():
+    if type(value) not in SCHEDULES.values():
         words = (expected, "a schedule of such numbers", *([also] if also else []))
         check_number(name, value, f"{', '.join(words[:-1])} or {words[-1]}", legal)
         return
@@ -165,44 +164,3 @@ def check_units(units: Any, n: int) -> np.ndarray[Any, Any]:
             f"units must be a list of integers from 0 to {n - 1}, or a mask of {n} booleans; got {units!r}."
         )
     return which.astype(np.int64)
-
-
-_SCHEDULES: dict[str, Any] = {
-    name: c for name, c in vars(schedules).items() if dataclasses.is_dataclass(c) and c.__module__ == schedules.__name__
-}
-
-
-def encode(value: Any, where: str) -> Any:
-    """A constructor argument as plain JSON values; a TypeError names one that has no plain form."""
-    if hasattr(value, "item") and getattr(value, "ndim", None) == 0:
-        value = value.item()
-    if value is None or isinstance(value, (bool, int, float, str)):
-        return value
-    if isinstance(value, os.PathLike):
-        return os.fspath(value)
-    if isinstance(value, tuple):
-        return {"tuple": [encode(v, where) for v in value]}
-    if isinstance(value, list):
-        return [encode(v, where) for v in value]
-    if isinstance(value, Mapping):
-        return {"dict": {str(k): encode(v, f"{where}[{k!r}]") for k, v in value.items()}}
-    if type(value).__name__ in _SCHEDULES:
-        fields = {k: encode(v, f"{where}.{k}") for k, v in dataclasses.asdict(value).items()}
-        return {"schedule": type(value).__name__, "fields": fields}
-    raise TypeError(
-        f"{where} holds a {type(value).__name__}, which cannot be stored without running code; use numbers, "
-        f"strings, lists, tuples or one of the schedules {', '.join(_SCHEDULES)}."
-    )
-
-
-def decode(plain: Any) -> Any:
-    """The inverse of `encode`; only names in a fixed table are ever looked up."""
-    if isinstance(plain, list):
-        return [decode(v) for v in plain]
-    if not isinstance(plain, dict):
-        return plain
-    if "tuple" in plain:
-        return tuple(decode(v) for v in plain["tuple"])
-    if "dict" in plain:
-        return {k: decode(v) for k, v in plain["dict"].items()}
-    return _SCHEDULES[plain["schedule"]](**plain["fields"])

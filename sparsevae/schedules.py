@@ -170,3 +170,7 @@ class Cyclical:
 
     def ends(self) -> tuple[float, ...]:
         return self.start, self.stop
+
+
+SCHEDULES: dict[str, type] = {c.__name__: c for c in (Constant, Cosine, Cyclical, Exponential, Linear, Step)}
+"""All kinds of schedules by name."""

@@ -2,44 +2,24 @@
 
 from __future__ import annotations
 
-import math
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import torch
+from joblib import cpu_count
 
 _DTYPE = torch.float32  # of networks and all that they compute
 
 
-def _read(path: Path) -> list[str]:
-    try:
-        return path.read_text().split()
-    except OSError:
-        return []
-
-
-def cpu_quota(root: Path = Path("/sys/fs/cgroup")) -> int:
-    """Whole CPUs this process may use: the smaller of its affinity and its cgroup quota (v2, then v1)."""
-    available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    v2 = _read(root / "cpu.max")
-    v1 = _read(root / "cpu/cpu.cfs_quota_us") + _read(root / "cpu/cpu.cfs_period_us")
-    for quota in (v2, v1):
-        if len(quota) == 2 and quota[0].isdigit() and int(quota[0]) > 0:
-            available = min(available, max(1, math.ceil(int(quota[0]) / int(quota[1]))))
-            break
-    return available
-
-
 @contextmanager
 def threads(count: int | None = None) -> Iterator[int]:
-    """Run torch with `count` threads, or at most the quota when None; the caller's setting comes back after.
+    """Run torch with `count` threads; the caller's setting comes back after.
 
-    More threads than cores make torch many times slower.
+    None is the caller's setting, but no more than the CPUs that this process may use (its affinity, the quota of its
+    container, LOKY_MAX_CPU_COUNT): more threads than cores make torch many times slower.
     """
     before = torch.get_num_threads()
-    now = count or min(before, cpu_quota())
+    now = count or min(before, cpu_count())
     if now != before:
         torch.set_num_threads(now)
     try:

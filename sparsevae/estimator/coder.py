@@ -22,7 +22,7 @@ from sparsevae.estimator.assemble import Build, DataSpec
 from sparsevae.estimator.blocks import fitted
 from sparsevae.estimator.fields import ObservedData
 from sparsevae.estimator.fitted import Learned
-from sparsevae.estimator.saving import stored
+from sparsevae.estimator.saving import save
 from sparsevae.estimator.scores import ImportanceBound, bounds_of, importance_of, meaning_of, relaxed_of
 from sparsevae.inputs import scaling as scalings
 from sparsevae.inputs.base import Array
@@ -31,8 +31,7 @@ from sparsevae.inputs.rows import to_csr
 from sparsevae.inputs.texts import Text, Texts
 from sparsevae.latent.objective import Term, free_bits, kl
 from sparsevae.networks.architectures import NETWORKS, chosen
-from sparsevae.parameters import check_caps, check_choice, check_sizes, decode, parameters
-from sparsevae.storage.folder import save_folder
+from sparsevae.parameters import check_caps, check_choice, check_sizes, parameters
 from sparsevae.training.loop import Watch
 from sparsevae.training.settings import Training
 
@@ -71,6 +70,7 @@ class SparseCoder(Learned, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
     scale: Annotated[str, "auto, standard, unit-norm or none; stored, and undone by inverse_transform."] = "auto"
     training: Annotated[Training | None, "Training settings; None means Training()."] = None
 
+    learned: ClassVar[tuple[str, ...]] = ()  # attributes that are stored beside the model: plain values and arrays
     defaults_by_kind: ClassVar[Mapping[str, Mapping[str, Any]]] = {}  # kind of data -> argument -> what None means
 
     # -- what a model says of itself ----------------------------------------------------------------------------
@@ -169,7 +169,7 @@ class SparseCoder(Learned, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
         Without `encoder`, `decoder` and `training`; of texts with their settings and the size of the vocabulary.
         """
         found = self.fitted_
-        own: dict[str, Any] = {k: getattr(self, f"{k}_", decode(v)) for k, v in found.resolved().items()}
+        own: dict[str, Any] = {k: getattr(self, f"{k}_", v) for k, v in found.resolved().items()}
         own["network"] = chosen(own["network"], texts=isinstance(found.input, Texts))
         return own | found.input.in_force()
 
@@ -434,6 +434,4 @@ class SparseCoder(Learned, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
 
     def save(self, path: str | Path) -> None:
         """Write a folder with safetensors and JSON; the encoder's and decoder's own code is not stored."""
-        check_is_fitted(self)
-        self.training_settings().validate()  # it may have been set anew since: what is saved can be loaded
-        save_folder(path, *stored(self))
+        save(self, path)

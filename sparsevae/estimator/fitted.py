@@ -19,6 +19,7 @@ from sparsevae.inputs.rows import place
 from sparsevae.latent.codes import capped
 from sparsevae.latent.model import LatentModel
 from sparsevae.latent.objective import Objective
+from sparsevae.storage.codec import decode
 from sparsevae.threads import inference
 from sparsevae.training.history import History
 from sparsevae.training.settings import Training
@@ -137,8 +138,8 @@ class Fitted:
     # -- settings -----------------------------------------------------------------------------------------------
 
     def resolved(self) -> dict[str, Any]:
-        """The constructor's arguments in plain values, with what None came to by the kind of data."""
-        return {k: self.defaults.get(k) if v is None else v for k, v in self.built["constructor"].items()}
+        """The constructor's arguments, with what None came to by the kind of data."""
+        return {k: self.defaults.get(k) if v is None else decode(v) for k, v in self.built["constructor"].items()}
 
     def to(self, device: str | torch.device) -> None:
         self.model.to(device)

@@ -24,10 +24,10 @@ from sparsevae.inputs.kind import as_list, kind_of
 from sparsevae.inputs.rows import BLOCK, Rows, place
 from sparsevae.inputs.stats import fingerprint
 from sparsevae.latent.priors import Prior
-from sparsevae.parameters import decode, encode
 from sparsevae.sampling.gradients import points
 from sparsevae.sampling.noise import mix
 from sparsevae.schedules import Constant, Schedule
+from sparsevae.storage.codec import decode, encode
 from sparsevae.threads import inference, ordinary
 from sparsevae.training.history import History
 from sparsevae.training.knobs import lasting
@@ -106,7 +106,7 @@ def plain(est: SparseCoder) -> dict[str, Any]:
     return {
         "constructor": {f.name: encode(getattr(est, f.name), f.name) for f in fields(est) if f.name not in apart},
         "own_networks": [k for k in ("encoder", "decoder") if getattr(est, k, None) is not None],
-        "text": None if text is None else text.plain(),
+        "text": None if text is None else encode(text.get_params(deep=False), "text"),
     }
 
 
@@ -197,7 +197,7 @@ def _check_step(est: SparseCoder, settings: Training, rows: Rows) -> None:
 def signature(est: SparseCoder) -> dict[str, Any]:
     """What a run is a function of: class, constructor, seed and data; not where it writes or what it prints."""
     fitted = est.fitted_
-    settings = encode(fitted.training.get_params(), "training")["dict"]
+    settings = fitted.training.get_params()
     for free in ("folder", "resume", "verbose", "checkpoint_every"):
         del settings[free]
     own = {k: str(getattr(est, k, None)) for k in ("encoder", "decoder")}

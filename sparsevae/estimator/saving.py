@@ -1,7 +1,7 @@
-"""From a saved folder to a fitted estimator: which class, its constructor, then its weights.
+"""From a fitted estimator to a saved folder, and back: which class, its constructor, then its weights.
 
-A checksum finds careless edits, not those of who computes it anew. So what a file says is looked at before it is
-believed: its own numbers and names here, the sizes in its settings against the tensors that it holds.
+A checksum finds careless edits, but not those of someone who computes it anew. So the values of a file are checked
+before they are used: its numbers and names here, the sizes in its settings against the tensors in the file.
 """
 
 from __future__ import annotations
@@ -10,10 +10,12 @@ import math
 import reprlib
 from collections.abc import Callable, Mapping
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
+from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
 from sparsevae.estimator.build import training_for
@@ -21,13 +23,14 @@ from sparsevae.estimator.fitted import Fitted
 from sparsevae.estimator.learning import hidden_of, plain
 from sparsevae.estimator.ration import Ration
 from sparsevae.estimator.registry import known
-from sparsevae.estimator.supervised import restore_labels, stored_labels
-from sparsevae.exceptions import StorageError, warn_caller
+from sparsevae.exceptions import StorageError
 from sparsevae.inputs.arrays import Arrays
 from sparsevae.inputs.texts import Text, Texts
-from sparsevae.parameters import check_sizes, decode, encode
-from sparsevae.storage.codec import damaged, line_of, reading
-from sparsevae.storage.folder import load_folder
+from sparsevae.parameters import check_sizes
+from sparsevae.storage.codec import damaged, decode, line_of, reading
+from sparsevae.storage.folder import load_folder, save_folder
+from sparsevae.storage.format_1 import to_format_2
+from sparsevae.storage.record import part_of
 from sparsevae.threads import ordinary
 from sparsevae.training.history import History
 from sparsevae.training.settings import Training
@@ -35,9 +38,58 @@ from sparsevae.training.settings import Training
 if TYPE_CHECKING:
     from sparsevae.estimator.coder import SparseCoder
 
-_LEFT_OPEN = ("steps", "batch_size", "learning_rate")  # of training: the data settle them where the user does not
 _SPARE = 2**24  # numbers: what networks may take for themselves beside those that are stored, and copies of these
 _SPARE_TENSORS = 500  # that many more than are stored may be made, and twice as many as are: layers are few
+_LEFT_OPEN = ("steps", "batch_size", "learning_rate")  # of the training settings: chosen by the data where None
+_INPUTS: dict[str, type[Arrays | Texts]] = {"numbers": Arrays, "texts": Texts}
+
+E = TypeVar("E", bound="SparseCoder")
+
+
+# -- save -----------------------------------------------------------------------------------------------------------
+
+
+def save(est: SparseCoder, path: str | Path) -> None:
+    """Write a fitted estimator as a model folder."""
+    check_is_fitted(est)
+    est.training_settings().validate()  # it may have been set anew since: what is saved can be loaded
+    save_folder(path, *stored(est))
+
+
+def stored(est: SparseCoder) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """What is saved of a fitted estimator: tensors by name, and values that `codec.encode` takes."""
+    own = est.fitted_
+    of_input, kind = own.input.stored()
+    names = getattr(est, "feature_names_in_", None)
+    labels = {name: getattr(est, name) for name in est.learned}
+    return {f"model.{k}": v for k, v in own.model.state_dict().items()} | of_input, {
+        "class": type(est).__name__,
+        **{k: decode(v) for k, v in own.built.items()},
+        "training": None if est.training is None else est.training.portable().get_params(),
+        "chosen": {
+            "hidden": own.hidden,
+            "defaults": own.defaults,
+            "training": {k: getattr(own.training, k) for k in _LEFT_OPEN},
+        },
+        "input": {
+            "kind": own.input.kind,
+            "feature_names": None if names is None else [str(name) for name in names],
+            **kind,
+        },
+        "run": {
+            "fingerprint": own.fingerprint,
+            "n_steps": own.n_steps,
+            "n_rows": own.n_rows,
+            "history": own.history.columns(),
+        },
+        **({"labels": labels} if labels else {}),
+    }
+
+
+# -- what a stored value must be ------------------------------------------------------------------------------------
+
+
+Check = tuple[str, Callable[[Any], bool]]  # what a value must be, in words, and whether it is
 
 
 def _is_count(value: Any) -> bool:
@@ -62,21 +114,72 @@ def _are_numbers(values: list[Any], gap: Any) -> bool:
     return all(type(v) in (int, float) or v is gap for v in values)
 
 
-_PLAIN: dict[str, tuple[str, Callable[[Any], bool]]] = {
+def _or_null(check: Check) -> Check:
+    expected, legal = check
+    return f"{expected}, or null", lambda value: value is None or legal(value)
+
+
+_COUNT: Check = ("an integer, 0 or above", _is_count)
+_ABOVE_0: Check = ("an integer above 0", lambda v: _is_count(v) and v > 0)
+_SIZE: Check = ("an integer from 1 to 2 ** 31", lambda v: _is_count(v) and 0 < v <= 2**31)
+_FLAG: Check = ("true or false", lambda v: isinstance(v, bool))
+_NAMES: Check = ("a list of names", _is_names)
+_SETTINGS: Check = ("settings by name", lambda v: isinstance(v, dict))
+_COLUMNS: Check = ("columns of one length, each a name and numbers, step and epoch among them", _is_columns)
+_EXPECTED: dict[str, Check] = {
     "class": ("the name of a class", lambda v: isinstance(v, str)),
-    "constructor": ("settings by name", lambda v: isinstance(v, dict)),
     "own_networks": ("encoder, decoder or none", lambda v: _is_names(v) and set(v) <= {"encoder", "decoder"}),
-    "training": ("settings by name, or null", lambda v: isinstance(v, (dict, type(None)))),
-    "text": ("settings by name, or null", lambda v: isinstance(v, (dict, type(None)))),
-    "n_features_in": ("an integer above 0, or null for texts", lambda v: v is None or (_is_count(v) and v > 0)),
-    "feature_names_in": ("a list of names, or null", lambda v: v is None or _is_names(v)),
-    "settled": ("settings by name", lambda v: isinstance(v, dict)),
-    "data_fingerprint": ("a string", lambda v: isinstance(v, str)),
-    "n_steps": ("an integer, 0 or above", _is_count),
-    "n_rows": ("an integer, 0 or above", _is_count),
-    "history": ("columns of one length, each headed by its name, of numbers, step and epoch among them", _is_columns),
+    **dict.fromkeys(("constructor", "chosen", "chosen.training", "input", "labels", "run"), _SETTINGS),
+    **dict.fromkeys(("training", "text", "chosen.defaults"), _or_null(_SETTINGS)),
+    "input.kind": ("numbers or texts", lambda v: isinstance(v, str) and v in _INPUTS),
+    "input.n_features": _ABOVE_0,
+    "input.feature_names": _or_null(_NAMES),
+    "run.fingerprint": ("a string", lambda v: isinstance(v, str)),
+    **dict.fromkeys(("run.n_steps", "run.n_rows"), _COUNT),
+    "run.history": _COLUMNS,
+    **dict.fromkeys(("labels.n_labels_", "labels.cap_", "labels.max_labels_"), _SIZE),
+    **dict.fromkeys(("labels.single_", "labels.sparse_"), _FLAG),
+    "labels.label_names_": _NAMES,
+    "labels.classes_": ("an array", lambda v: isinstance(v, np.ndarray)),
+    "labels.mean_": ("an array of numbers", lambda v: isinstance(v, np.ndarray) and v.dtype.kind == "f"),
+    "labels.threshold_": ("a number in [0, 1)", lambda v: isinstance(v, (int, float)) and 0 <= v < 1),
 }
-"""What a model folder says beside its tensors: in words, and whether a value is such a thing."""
+"""The values of a model folder beside its tensors, by key. A missing key raises KeyError where it is read."""
+
+_COUNTED = {
+    "input.n_features": ("input.feature_names",),
+    "labels.n_labels_": ("labels.label_names_", "labels.classes_", "labels.mean_"),
+}
+"""Counts, and what has so many values."""
+
+
+def _check(path: str | Path, meta: Mapping[str, Any]) -> None:
+    """Refuse values of a type, range or length that `save` never writes."""
+    found: dict[str, Any] = {}
+    for name, (expected, legal) in _EXPECTED.items():
+        part, _, key = name.rpartition(".")
+        values = meta.get(part, {}) if part else meta
+        if key in values:
+            found[name] = values[key]
+            if not legal(values[key]):
+                raise damaged(path, f"{name} to be {expected}", reprlib.repr(values[key]))
+    for count, lists in _COUNTED.items():
+        for name in lists:
+            if found.get(name) is not None and len(found[name]) != found.get(count):
+                expected = f"{name} to be {found.get(count)} values"
+                raise damaged(path, expected, f"{len(found[name])}: {reprlib.repr(found[name])}")
+
+
+def _check_settings(est: SparseCoder, chosen: Mapping[str, Any]) -> None:
+    """Refuse settings that `fit` would refuse, whether the user gave them or they were chosen by the data."""
+    hidden = est.hidden or [] if chosen["hidden"] is None else chosen["hidden"]
+    check_sizes("hidden", hidden, empty=True)
+    if est.hidden is not None and list(est.hidden) != list(hidden):
+        raise ValueError(f"hidden={reprlib.repr(est.hidden)} with networks of {reprlib.repr(hidden)}")
+    defaults = {k: v for k, v in (chosen["defaults"] or {}).items() if getattr(est, k) is None}
+    type(est)(**est.get_params(deep=False) | {"training": None} | defaults).check()
+    if est.training is not None:
+        est.training.validate()
 
 
 class _Stored(Ration):
@@ -98,12 +201,7 @@ class _Stored(Ration):
             raise damaged(self.path, expected, f"some that make over {2 * self.n + _SPARE_TENSORS:,}")
 
 
-def below(tensors: Mapping[str, Tensor], part: str) -> dict[str, Tensor]:
-    """The tensors of one part of a stored model, by their names within it."""
-    return {k.removeprefix(part): v for k, v in tensors.items() if k.startswith(part)}
-
-
-def fill(module: nn.Module, tensors: Mapping[str, Tensor], path: str | Path) -> None:
+def _fill(module: nn.Module, tensors: Mapping[str, Tensor], path: str | Path) -> None:
     """Give a module its stored weights; where they do not fit, the first that does not is named, with their folder."""
     try:
         module.load_state_dict(tensors)
@@ -116,59 +214,7 @@ def fill(module: nn.Module, tensors: Mapping[str, Tensor], path: str | Path) -> 
         raise StorageError(f"{path}: the stored weights do not fit this model: {found}; {advice}") from None
 
 
-def stored(est: SparseCoder) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """What is saved: tensors, and settings in plain values."""
-    own = est.fitted_
-    tensors = {f"model.{k}": v for k, v in own.model.state_dict().items()}
-    more, of_input = own.input.stored()
-    tensors |= more
-    names = getattr(est, "feature_names_in_", None)
-    meta = {
-        "class": type(est).__name__,
-        **own.built,
-        "training": None if est.training is None else encode(est.training.portable().get_params(), "training"),
-        "feature_names_in": None if names is None else [str(name) for name in names],
-        **of_input,
-        "settled": {
-            "hidden": list(own.hidden),
-            "usual": own.defaults,
-            **{k: encode(getattr(own.training, k), f"training.{k}") for k in _LEFT_OPEN},
-        },
-        "data_fingerprint": own.fingerprint,
-        "n_steps": own.n_steps,
-        "n_rows": own.n_rows,
-        "history": own.history.columns(),
-    }
-    if labels := stored_labels(est):
-        meta["labels"] = labels
-    return tensors, meta
-
-
-@ordinary()
-def restore(est: SparseCoder, path: str | Path, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> None:
-    """Give an estimator that was just made what it had learned."""
-    restore_labels(est, meta)
-    if meta["n_features_in"] is not None:
-        est.n_features_in_ = meta["n_features_in"]
-    if meta["feature_names_in"] is not None:
-        est.feature_names_in_ = np.array(meta["feature_names_in"], dtype=object)
-    kind = (Texts if "texts" in meta else Arrays).restored(meta)
-    chosen = dict(meta.get("settled", {}))
-    hidden = chosen.pop("hidden", hidden_of(est, kind))
-    defaults = chosen.pop("usual", dict(est.defaults_by_kind.get(kind.kind, {})))
-    left_open = {k: chosen[k] for k in _LEFT_OPEN if k in chosen}
-    known = Training(**est.training_settings().get_params(deep=False) | left_open)
-    n_rows = meta.get("n_rows", 0)
-    training = training_for(kind, known, n_rows)
-    history = History.from_columns(meta["history"])
-    own = Fitted(
-        est, kind, training, tuple(hidden), defaults, meta["data_fingerprint"], meta["n_steps"], n_rows, history
-    )
-    est.fitted_ = own
-    own.model, own.built = est.build(own.data, None).model.eval(), plain(est)
-    for part, module in (("model.", own.model), ("scaling.", kind.prepare)):
-        fill(module, below(tensors, part), path)
-    kind.check_restored()
+# -- load -----------------------------------------------------------------------------------------------------------
 
 
 def load(
@@ -183,9 +229,7 @@ def load(
     A model with your own `encoder` or `decoder` needs those modules again (their weights come from the file), one
     of your own classes needs `cls`.
     """
-    tensors, meta = load_folder(path)
-    if "second_stage" in meta:
-        warn_caller(f"{path} holds a second stage as earlier versions saved it, which is left out: fit it anew.")
+    tensors, meta = load_folder(path, upgrade=partial(to_format_2, path=path))
     own = {"encoder": encoder, "decoder": decoder}
     if cls is not None or any(given is not None for given in own.values()):
         return _revive(path, tensors, meta, own, cls)  # what was passed may be at fault
@@ -214,35 +258,40 @@ def _revive(
     useless = [k for k, v in own.items() if v is not None and k not in meta["own_networks"]]
     if useless:
         raise StorageError(f"{path} was not fitted with your own {' and '.join(useless)}: load it without.")
-    training = None if meta["training"] is None else Training(**decode(meta["training"])).portable()
-    text = None if meta.get("text") is None else Text.from_plain(meta["text"])
-    constructor = {k: decode(v) for k, v in meta["constructor"].items()}
     found = classes[meta["class"]]
-    own = own | {"text": text, "training": training}
-    given = {k: v for k, v in own.items() if k in {f.name for f in fields(found)}}  # a counter has no decoder
-    est = found(**constructor, **given)
-    _check_settings(est, meta.get("settled", {}))
+    text = None if meta["text"] is None else Text(**meta["text"])
+    training = None if meta["training"] is None else Training(**meta["training"]).portable()
+    given = {
+        k: v for k, v in (own | {"text": text, "training": training}).items() if k in {f.name for f in fields(found)}
+    }
+    est = found(**meta["constructor"], **given)  # a counter has no decoder
+    _check_settings(est, meta["chosen"])
     with _Stored(path, tensors):
-        restore(est, path, tensors, meta)
+        return restored(est, tensors, meta, path)
+
+
+@ordinary()
+def restored(est: E, tensors: Mapping[str, Tensor], meta: Mapping[str, Any], path: str | Path) -> E:
+    """The estimator as it was when `stored` gave `tensors` and `meta`, from its constructor."""
+    kind, chosen, run = meta["input"], meta["chosen"], meta["run"]
+    for name in est.learned:
+        setattr(est, name, meta["labels"][name])
+    if "n_features" in kind:
+        est.n_features_in_ = kind["n_features"]
+    if kind["feature_names"] is not None:
+        est.feature_names_in_ = np.array(kind["feature_names"], dtype=object)
+    data = _INPUTS[kind["kind"]].restored(kind)
+    hidden = hidden_of(est, data) if chosen["hidden"] is None else tuple(chosen["hidden"])
+    defaults = est.defaults_by_kind.get(data.kind, {}) if chosen["defaults"] is None else chosen["defaults"]
+    filled = {k: chosen["training"][k] for k in _LEFT_OPEN if k in chosen["training"]}
+    known = est.training_settings().get_params(deep=False)
+    training = training_for(data, Training(**known | filled), run["n_rows"])
+    history = History.from_columns(run["history"])
+    est.fitted_ = own = Fitted(
+        est, data, training, hidden, dict(defaults), run["fingerprint"], run["n_steps"], run["n_rows"], history
+    )
+    own.model, own.built = est.build(own.data, None).model.eval(), plain(est)
+    for part, module in (("model.", own.model), ("scaling.", data.prepare)):
+        _fill(module, part_of(tensors, part), path)
+    data.check_restored()
     return est
-
-
-def _check_settings(est: SparseCoder, chosen: Mapping[str, Any]) -> None:
-    """Refuse settings that `fit` would refuse, whether the user gave them or the data settled them."""
-    check_sizes("hidden", hidden := chosen.get("hidden", est.hidden or []), empty=True)
-    if est.hidden is not None and list(est.hidden) != list(hidden):
-        raise ValueError(f"hidden={reprlib.repr(est.hidden)} with networks of {reprlib.repr(hidden)}")
-    defaults = {k: v for k, v in chosen.get("usual", {}).items() if getattr(est, k) is None}
-    type(est)(**est.get_params(deep=False) | {"training": None} | defaults).check()
-    if est.training is not None:
-        est.training.validate()
-
-
-def _check(path: str | Path, meta: Mapping[str, Any]) -> None:
-    """Refuse what `save` never wrote, as far as its form tells; what is missing shows when it is asked for."""
-    for name, (expected, legal) in _PLAIN.items():
-        if name in meta and not legal(meta[name]):
-            raise damaged(path, f"{name} to be {expected}", reprlib.repr(meta[name]))
-    names, n = meta.get("feature_names_in"), meta.get("n_features_in")
-    if names is not None and len(names) != n:
-        raise damaged(path, f"names of {n} columns", f"{len(names)}: {reprlib.repr(names)}")

@@ -6,8 +6,7 @@ need.
 
 from __future__ import annotations
 
-import reprlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
@@ -73,57 +72,6 @@ def require(est: Any, y: Any) -> None:
     """Refuse a missing y."""
     if y is None:
         raise ValueError(f"{type(est).__name__} requires y to be passed, but the target y is None.")
-
-
-# -- what is stored of labels -----------------------------------------------------------------------------------------
-
-
-def stored_labels(est: Any) -> dict[str, Any]:
-    """What a model with labels learned beside its networks, in plain values."""
-    labels: dict[str, Any] = {}
-    for name in getattr(est, "learned", ()):
-        value = getattr(est, name)
-        array = isinstance(value, np.ndarray)
-        labels[name] = {"values": value.tolist(), "dtype": value.dtype.str} if array else value
-    return labels
-
-
-def restore_labels(est: Any, meta: Mapping[str, Any]) -> None:
-    """The inverse of `stored_labels`; refuses what no fit can have learned."""
-    names = getattr(est, "learned", ())
-    for name in names:
-        value = meta["labels"][name]
-        array = isinstance(value, dict)
-        setattr(est, name, _array(value["values"], value["dtype"]) if array else value)
-    for name in filter(_LEARNED.__contains__, names):
-        expected, legal = _LEARNED[name]
-        if not legal(getattr(est, name), est.n_labels_):
-            raise ValueError(f"{name} must be {expected}, got {reprlib.repr(getattr(est, name))}")
-
-
-def _is_count(value: Any, n: int) -> bool:
-    return type(value) is int and 0 < value < 2**31
-
-
-def _array(values: Any, dtype: str) -> Array:
-    """A stored array, of numbers or words; a type may ask for as much memory for each as it likes."""
-    kind = np.dtype(dtype)
-    if kind.kind not in "biufUSO" or kind.itemsize * len(values) > _MOST_BYTES:
-        raise ValueError(f"an array of {len(values)} values of type {dtype!r}")
-    return np.array(values, dtype=kind)
-
-
-_MOST_BYTES = 2**28
-_COUNT, _FLAG = ("an integer above 0", _is_count), ("true or false", lambda v, n: isinstance(v, bool))
-_LEARNED: dict[str, tuple[str, Callable[[Any, int], bool]]] = {
-    **dict.fromkeys(("n_labels_", "cap_", "max_labels_"), _COUNT),
-    **dict.fromkeys(("single_", "sparse_"), _FLAG),
-    "label_names_": ("a name per label", lambda v, n: isinstance(v, list) and len(v) == n and {*map(type, v)} == {str}),
-    "classes_": ("a class per label", lambda v, n: isinstance(v, np.ndarray) and v.shape == (n,)),
-    "mean_": ("a number per label", lambda v, n: isinstance(v, np.ndarray) and v.shape == (n,) and v.dtype.kind == "f"),
-    "threshold_": ("a number in [0, 1)", lambda v, n: isinstance(v, (int, float)) and 0 <= v < 1),
-}
-"""What labelled coders learn beside the model: in words, and whether a stored value is such a thing for n labels."""
 
 
 # -- units that are labels, labels that are classes -------------------------------------------------------------------

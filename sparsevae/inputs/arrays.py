@@ -148,7 +148,7 @@ class Arrays(Input):
 
     def stored(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         plain = {
-            "n_features_in": int(self.width),
+            "n_features": int(self.width),
             "likelihood": self.likelihood_name,
             "scaling": type(self.scaling).__name__,
         }
@@ -163,7 +163,7 @@ class Arrays(Input):
     @classmethod
     def restored(cls, meta: Mapping[str, Any]) -> Arrays:
         """What was stored, but for the scaling's numbers."""
-        found, n = cls(), int(meta["n_features_in"])
+        found, n = cls(), int(meta["n_features"])
         affine = scalings.Affine(torch.zeros(n), torch.ones(n))
         found.prepare = affine if meta["scaling"] == "Affine" else scalings.UnitNorm(n)
         found.width, found.likelihood_name = n, meta["likelihood"]

@@ -81,21 +81,6 @@ class Text(BaseEstimator):
         if not isinstance(self.vocabulary, (Vocabulary, type(None))):
             raise TypeError(f"text.vocabulary must be a Vocabulary or None, got {self.vocabulary!r}.")
 
-    def plain(self) -> dict[str, Any]:
-        """The settings as plain values."""
-        own: dict[str, Any] = self.get_params(deep=False)
-        for name in ("size", "min_count", "max_length", "embedding"):
-            own[name] = None if own[name] is None else int(own[name])
-        return own | {"vocabulary": None if self.vocabulary is None else self.vocabulary.to_dict()}
-
-    @classmethod
-    def from_plain(cls, plain: Mapping[str, Any]) -> Text:
-        """What `plain` gave; settings that cannot work are refused."""
-        words = plain["vocabulary"]
-        text = cls(**{**plain, "vocabulary": None if words is None else Vocabulary.from_dict(words)})
-        text.validate()
-        return text
-
 
 class Texts(Input):
     """Texts as rows of word numbers: words, EOS, padding. Learned: `vocabulary`.
@@ -234,16 +219,17 @@ class Texts(Input):
     def signature(self) -> dict[str, Any]:
         """Word numbers say nothing of the words, so these are part of what a run is a function of."""
         words = json.dumps(self.vocabulary.to_dict()).encode()
-        settings = {k: v for k, v in self.text.plain().items() if k != "vocabulary"}
+        settings = {k: v for k, v in self.text.get_params(deep=False).items() if k != "vocabulary"}
         return {"texts": settings, "vocabulary": hashlib.sha256(words).hexdigest()[:16]}
 
     def stored(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        settings = self.text.plain() | {"vocabulary": self.vocabulary.to_dict()}
-        return {}, {"n_features_in": None, "likelihood": self.likelihood_name, "scaling": None, "texts": settings}
+        return {}, {"text": self.text.get_params(deep=False) | {"vocabulary": self.vocabulary}}
 
     @classmethod
     def restored(cls, meta: Mapping[str, Any]) -> Texts:
-        found = cls(Text.from_plain(meta["texts"]))
+        text = Text(**meta["text"])
+        text.validate()
+        found = cls(text)
         found.vocabulary = cast(Vocabulary, found.text.vocabulary)
         return found
 

@@ -17,9 +17,12 @@ The second is never the smaller one, since the harmonic mean is concave; it can 
 of SDLGM's table II (those of the sparsemax paper) are reproduced by it and not by the first, which their paper does not
 say (erratum 18). Name the one you report.
 
-Where a denominator is zero the quotient is `zero_division`, 0 unless told: a label that is never predicted has no
+Where a denominator is zero the quotient is `zero_division`, by default 0: a label that is never predicted has no
 precision, one that never occurs has no recall, and one that does neither has no F1. (scikit-learn's default is the
 same 0, with a warning.) A harmonic mean of two zeros is zero.
+
+Labels are counted here and not by scikit-learn's `multilabel_confusion_matrix`, which gives the same numbers in 2 to 20
+times the time (500 rows of 20 labels: .9 ms against .08) and takes a single column of labels for two classes.
 
 References
 ----------

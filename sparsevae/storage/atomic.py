@@ -69,7 +69,7 @@ def open_folder(folder: Path) -> Iterator[int | None]:
 
 @contextlib.contextmanager
 def naming(path: PathLike) -> Iterator[None]:
-    """Let an OSError say which file it is about: those of writing do not, those of a temporary file name that."""
+    """Set the file name of an OSError to `path`: errors of writing have no name, or that of a temporary file."""
     try:
         yield
     except OSError as error:

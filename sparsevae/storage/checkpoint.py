@@ -4,7 +4,7 @@ A checkpoint is one atomic file in the run folder: weights, optimiser, running s
 state to roll back to, and the position in the run. Noise and data order are functions of (seed, step), so the step
 is all the random state there is. Next to it `history.jsonl` grows, one strict JSON object per line (inf and nan as
 `storage` writes them); it is safe on the disk before a checkpoint is, and on resume it is cut back to the checkpoint,
-which holds a digest of each line up to its step: a changed line is an error, lost ones are told of.
+which holds a digest of each line up to its step: a changed line is an error, lost lines are a warning.
 """
 
 from __future__ import annotations
@@ -23,11 +23,12 @@ from torch import Tensor
 
 from sparsevae.exceptions import StorageError, warn_caller
 from sparsevae.storage.atomic import naming, read_file, write_file
-from sparsevae.storage.codec import encode, parse, reading
+from sparsevae.storage.codec import decode, encode, parse, reading
 from sparsevae.storage.lock import locked
+from sparsevae.storage.record import part_of
 from sparsevae.storage.state import load_state, save_state
 
-_NAMED = 12  # differences to another run that an error tells
+_NAMED = 12  # differences to another run that an error lists
 _MAX_HISTORY = 2**28  # bytes
 _DIGEST = 8  # bytes per line of the history
 _NONE = torch.zeros(0, dtype=torch.uint8)
@@ -43,7 +44,7 @@ class State(NamedTuple):
 class RunFolder:
     """The folder of one run, and of one at a time: `checkpoint.safetensors` and `history.jsonl`.
 
-    `signature` says what run this is (constructor and data); resuming another one is refused.
+    `signature` identifies the run (constructor and data); resuming another one is refused.
     """
 
     def __init__(self, path: str | Path, signature: dict[str, Any]) -> None:
@@ -76,7 +77,7 @@ class RunFolder:
             saved = dict(meta["signature"])
             state = _state(tensors, "now", meta)
             good = _state(tensors, "good", meta) if meta["good"] else state
-            digests = tensors["history"].numpy().tobytes() if "history" in tensors else None
+            digests = tensors["history"].numpy().tobytes()
         self._same_run(saved)
         rows, lines = self._read_history(state.meta["step"], digests)
         last, reported = rows[-1]["step"] if rows else 0, state.meta["reported"]
@@ -89,8 +90,7 @@ class RunFolder:
         return state, good, rows
 
     def _same_run(self, saved: dict[str, Any]) -> None:
-        # Both sides as JSON gives them back, so that equal settings compare equal.
-        mine = json.loads(json.dumps(self.signature))
+        mine = decode(encode(self.signature, "signature"))  # as the other was, so that equal settings compare equal
         changed = [k for k in sorted(saved.keys() | mine.keys()) if saved.get(k) != mine.get(k)]
         if changed:
             named = [f"{k}: {_short(saved.get(k))} then, {_short(mine.get(k))} now" for k in changed[:_NAMED]]
@@ -100,8 +100,8 @@ class RunFolder:
                 "another folder."
             )
 
-    def _read_history(self, step: int, digests: bytes | None) -> tuple[list[dict[str, Any]], list[bytes]]:
-        """The reports up to a step, and their lines; older checkpoints have no digests to judge them by."""
+    def _read_history(self, step: int, digests: bytes) -> tuple[list[dict[str, Any]], list[bytes]]:
+        """The reports up to a step, and their lines, as the checkpoint's digests have them."""
         rows: list[dict[str, Any]] = []
         lines = read_file(self.history, _MAX_HISTORY).split(b"\n") if self.history.exists() else []
         for line in lines:
@@ -114,9 +114,8 @@ class RunFolder:
             rows.append(row)
         kept = lines[: len(rows)]
         self._digests = b"".join(map(_digest, kept))
-        expected = self._digests if digests is None else digests
         for at in range(0, len(self._digests), _DIGEST):
-            if self._digests[at : at + _DIGEST] != expected[at : at + _DIGEST]:
+            if self._digests[at : at + _DIGEST] != digests[at : at + _DIGEST]:
                 raise StorageError(
                     f"line {at // _DIGEST + 1} of {self.history} was changed: the checkpoint has another digest of it. "
                     "Restore the file from a copy, or delete it: the run itself is whole, and goes on without its "
@@ -146,7 +145,7 @@ class RunFolder:
 
 @contextmanager
 def resumable(folder: Path) -> Iterator[None]:
-    """Let an OSError of writing say that the run can go on, where the folder has a checkpoint."""
+    """Add to an OSError of writing that the run can be resumed, where the folder has a checkpoint."""
     try:
         yield
     except OSError as error:
@@ -172,23 +171,19 @@ _META: dict[str, Callable[[Any], bool]] = {
     "stopped": lambda v: isinstance(v, bool),
     "threads": lambda v: _count(v) and 0 < v <= 4096,
 }
-"""What a state says beside its tensors, and whether a value is such a thing."""
+"""The values of a state beside its tensors, and whether a value is legal."""
 
 
 def _state(tensors: dict[str, Tensor], name: str, meta: dict[str, Any]) -> State:
     if wrong := [f"{k}={meta[name].get(k)!r}" for k, legal in _META.items() if not legal(meta[name].get(k))]:
         raise ValueError(f"a state with {', '.join(wrong)}")
-    return State(_part(tensors, f"{name}."), meta[name])
+    return State(part_of(tensors, f"{name}."), meta[name])
 
 
 def _digest(line: bytes) -> bytes:
     return hashlib.blake2b(line, digest_size=_DIGEST).digest()
 
 
-def _part(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    return {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
-
-
 def _is_report(row: Any) -> bool:
-    """Whether a line is one of ours: JSON that says where in the run it was written."""
+    """Whether a line of the history is a report: a dict with a step and an epoch."""
     return isinstance(row, dict) and type(row.get("step")) is int and isinstance(row.get("epoch"), Real)

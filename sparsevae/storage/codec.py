@@ -1,25 +1,33 @@
-"""Plain values to strict JSON and back, and what is refused before it is read."""
+"""Values to strict JSON and back, for models, checkpoints and histories; and what is refused before it is read."""
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import math
 import os
 import re
-from collections.abc import Iterator
+import reprlib
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 from safetensors import SafetensorError
 
 from sparsevae.exceptions import StorageError
+from sparsevae.schedules import SCHEDULES
+from sparsevae.text.vocabulary import Vocabulary
 
 PathLike = str | os.PathLike[str]
 _MAX_DEPTH = 50  # far below the recursion limit: what could be saved can be loaded
 MAX_HEADER = 2**26  # bytes of JSON; it takes ten times as much as values, and safetensors reads no more than 1e8
 _MAX_LISTS = 2**20  # lists and dicts in it; an empty one takes 64 bytes and is written in 2
 _STRINGS = re.compile(r'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)', re.DOTALL)  # of JSON; each character is looked at once
+_MAX_ARRAY = 2**28  # bytes of one
+_ARRAYS = "biufUO"  # kinds of arrays, as numpy names them: numbers, words, objects that are either
+_SCALARS = (str, int, float, type(None))
+_OBJECTS: dict[str, Any] = {**SCHEDULES, "Vocabulary": Vocabulary}
 _FLOATS = {repr(value): value for value in (math.nan, math.inf, -math.inf)}
 DAMAGE = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RuntimeError, AssertionError)
 
@@ -36,13 +44,13 @@ def reading(source: PathLike, expected: str) -> Iterator[None]:
 
 
 def line_of(error: Exception) -> str:
-    """What an error says, in one line of bounded length."""
+    """The message of an error, in one line of bounded length."""
     text = " ".join(str(error)[:1000].split())
     return f"{text[:300]} ..." if len(text) > 300 else text or type(error).__name__
 
 
 def parse(text: bytes, source: PathLike) -> Any:
-    """The values that `encode` was given, from their JSON in a file; a StorageError where it holds none."""
+    """The values that `encode` was given, from their JSON in a file; a StorageError if it is no JSON."""
     with reading(source, "JSON"):
         return decode(loads(text, source))
 
@@ -77,31 +85,72 @@ def damaged(source: PathLike, expected: str, came: str) -> StorageError:
 
 
 def encode(value: Any, where: str, depth: int = 0) -> Any:
-    """Plain values to strict JSON. Only the exact types: a subclass would not come back as what it was."""
-    kind = type(value)
+    """A value as strict JSON; a TypeError names the place of one that has no such form.
+
+    str, int, float, bool, None, lists and dicts with str keys are JSON as they are; numpy's scalars and paths become
+    the plain values that they stand for. All else is a dict of one key that begins with "$": nan and inf, tuples, 1-d
+    arrays, schedules and vocabularies. Keys of a user's own that begin with "$" get one more.
+    """
     if depth > _MAX_DEPTH:
         raise TypeError(f"{where}: nested more than {_MAX_DEPTH} deep, or within itself; flatten it")
+    if getattr(value, "ndim", None) == 0 and hasattr(value, "item"):
+        value = value.item()
+    kind = type(value)
     if kind is float and not math.isfinite(value):
         return {"$float": repr(value)}
     if value is None or kind in (str, int, float, bool):
         return value
-    if kind is list:
-        return [encode(item, f"{where}[{i}]", depth + 1) for i, item in enumerate(value)]
-    if kind is dict:
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if kind in (list, tuple):
+        items = [encode(item, f"{where}[{i}]", depth + 1) for i, item in enumerate(value)]
+        return items if kind is list else {"$tuple": items}
+    if isinstance(value, np.ndarray) and value.ndim == 1 and value.dtype.kind in _ARRAYS:
+        items = value.tolist()
+        if all(isinstance(item, _SCALARS) for item in items):
+            return {"$array": {"dtype": value.dtype.str, "values": encode(items, where, depth + 1)}}
+    if isinstance(value, Mapping):
         if wrong := [key for key in value if type(key) is not str]:
             raise TypeError(f"{where}: expected str keys, got {wrong[0]!r}; convert it with str()")
         escaped = {key: "$" + key if key.startswith("$") else key for key in value}
         return {escaped[key]: encode(item, f"{where}.{key}", depth + 1) for key, item in value.items()}
-    came, advice = f"{kind.__module__}.{kind.__qualname__}", "list() for tuples, .item() for numpy scalars"
-    raise TypeError(f"{where}: expected str, int, float, bool, None, list or dict, got {came}; use {advice}")
+    if _OBJECTS.get(kind.__name__) is kind:
+        own = {f.name: getattr(value, f.name) for f in dataclasses.fields(value) if f.init}
+        return {f"${kind.__name__}": encode(own, where, depth + 1)}
+    raise TypeError(
+        f"{where} holds a {kind.__name__}, which cannot be stored without running code; use numbers, strings, lists, "
+        f"tuples, dicts, 1-d arrays or one of the schedules {', '.join(SCHEDULES)}."
+    )
 
 
-def decode(value: Any) -> Any:
-    """What `encode` was given, from its JSON."""
-    if isinstance(value, list):
-        return [decode(item) for item in value]
-    if isinstance(value, dict) and value.keys() == {"$float"}:
-        return _FLOATS[value["$float"]]
-    if isinstance(value, dict):
-        return {key.removeprefix("$"): decode(item) for key, item in value.items()}
-    return value
+def decode(plain: Any) -> Any:
+    """What `encode` was given, from its JSON; only names in a fixed table are ever looked up."""
+    if isinstance(plain, list):
+        return [decode(item) for item in plain]
+    if not isinstance(plain, dict):
+        return plain
+    if len(plain) == 1 and (tag := next(iter(plain))).startswith("$") and not tag.startswith("$$"):
+        return _decode_tagged(tag[1:], plain[tag])
+    return {key.removeprefix("$"): decode(item) for key, item in plain.items()}
+
+
+def _decode_tagged(name: str, content: Any) -> Any:
+    match name:
+        case "float":
+            return _FLOATS[content]
+        case "tuple":
+            return tuple(decode(item) for item in content)
+        case "array":
+            return array_of(content["values"], content["dtype"])
+    if name not in _OBJECTS:
+        raise ValueError(f"a {name[:50]!r}, which this version does not know; a later one may")
+    return _OBJECTS[name](**decode(content))
+
+
+def array_of(values: Any, dtype: Any) -> Any:
+    """A stored array, (n,), of numbers or words; a type may ask for as much memory for each as it likes."""
+    kind, items = np.dtype(str(dtype)), decode(values)
+    single = isinstance(items, list) and all(isinstance(item, _SCALARS) for item in items)
+    if kind.kind not in _ARRAYS or not single or not 0 < kind.itemsize <= _MAX_ARRAY // max(1, len(items)):
+        raise ValueError(f"an array of type {dtype!r} with values {reprlib.repr(items)}")
+    return np.array(items, dtype=kind)

@@ -1,7 +1,8 @@
 """Saved models and checkpoints: safetensors for the numbers, JSON for the rest, versioned and atomic.
 
 Two shapes on disk: a **model folder** of ``model.json`` and ``model-<start of its SHA-256>.safetensors``, and
-a **state** (a checkpoint), one safetensors file that carries the same JSON in its header.
+a **state** (a checkpoint), one safetensors file that carries the same JSON in its header. Both have format 2, whose
+values `codec` writes; a model folder of format 1 is read too (`format_1`).
 
 *Loading runs no code* and needs no data: there are only tensors and plain JSON values. The checksums find
 truncation, bit rot and careless edits; they are no signature, since who can write a file can recompute them. So a
@@ -14,7 +15,7 @@ rename is atomic; without the fsync before it a power cut could leave the new na
 without the fsync of the folder after it the rename itself could be lost.
 
 *A folder* has two files, and no rename covers two. So weights are named after their content and never replace
-other weights; ``model.json`` tells which are its own, and its replacement is the one instant in which the old
+other weights; ``model.json`` names its own, and its replacement is the one instant in which the old
 model becomes the new one. The order: new weights, ``model.json``, then delete the weights nothing refers to.
 Killed before the second step the old model is whole, after it the new one; the next save sweeps what lies
 about. Savers lock the folder (the system frees a dead process's lock), so none sweeps the other's files; a
@@ -31,7 +32,7 @@ import json
 import os
 import re
 import reprlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,7 @@ from torch import Tensor
 
 from sparsevae.exceptions import StorageError
 from sparsevae.storage.atomic import open_folder, read_file, replace, sweep
-from sparsevae.storage.codec import MAX_HEADER, PathLike, check_json, damaged
+from sparsevae.storage.codec import MAX_HEADER, PathLike, check_json, damaged, reading
 from sparsevae.storage.lock import LOCK, exclusive
 from sparsevae.storage.record import contiguous, meta_of, parse_record, promised_bytes, seal, sha256, tensors_of, verify
 
@@ -57,9 +58,8 @@ def save_folder(path: PathLike, tensors: Mapping[str, Tensor], meta: Mapping[str
     ----------
     path : the folder, made if missing. Other files in a folder of ours are left alone.
     tensors : name -> dense tensor, on any device, contiguous or not, sharing memory or not.
-    meta : str, int, float, bool, None, list, dict with str keys, nested. Strict JSON has no nan and inf: they
-        become ``{"$float": "nan"}``, and keys that start with ``$`` get one more. Any other type (also tuples
-        and numpy scalars) is a TypeError that names its place.
+    meta : numbers, strings, None, lists, tuples, dicts with str keys, 1-d arrays, schedules and vocabularies, nested:
+        what `codec.encode` takes. Any other type is a TypeError that names its place.
     kind : what the folder holds; `load_folder` must ask for the same.
 
     Raises
@@ -88,8 +88,13 @@ def save_folder(path: PathLike, tensors: Mapping[str, Tensor], meta: Mapping[str
             sweep(target, _SWEPT, keep)
 
 
-def load_folder(path: PathLike, *, kind: str = "model") -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Load what `save_folder` saved: the tensors, on the CPU and sorted by name, and the metadata."""
+def load_folder(
+    path: PathLike, *, kind: str = "model", upgrade: Callable[[dict[str, Any]], dict[str, Any]] | None = None
+) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Load what `save_folder` saved: the tensors, on the CPU and sorted by name, and the metadata.
+
+    `upgrade` makes of format 1's metadata that of format 2; without it they are returned as they are.
+    """
     source = Path(path)
     if not os.path.isdir(source):
         came = "a file" if os.path.exists(source) else "nothing"
@@ -113,7 +118,11 @@ def load_folder(path: PathLike, *, kind: str = "model") -> tuple[dict[str, Tenso
                 raise
     if sha256(blob) != record["weights_sha256"]:
         raise damaged(weights, f"SHA-256 {record['weights_sha256']}", f"{sha256(blob)}, {len(blob)} bytes")
-    return tensors_of(blob, record, weights), meta_of(record, source / "model.json")
+    tensors, meta = tensors_of(blob, record, weights), meta_of(record, source / "model.json")
+    if upgrade and record["format_version"] == 1:
+        with reading(source / "model.json", "the settings of a model in format 1"):
+            meta = upgrade(meta)
+    return tensors, meta
 
 
 def check_folder(path: PathLike, *, kind: str = "model") -> None:

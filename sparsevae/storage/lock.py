@@ -1,4 +1,10 @@
-"""The lock of a run's folder."""
+"""The lock of a run's folder.
+
+filelock is not used: its `FileLock` leaves its file in the folder, refuses a folder whose file a run that ended has
+just taken away, raises where a file system has no locks (ENOLCK, ENOTSUP) or falls back to a file that a killed run
+leaves locked (ENOSYS), and knows neither who has the lock nor how to lock an open folder (`exclusive`). With guards
+against each there would be more code here than the lock itself takes, and a second kind of lock beside it.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +59,7 @@ def _locked(path: Path) -> int | None:
     while fcntl is not None:
         try:  # not through a link: what it leads to is not ours to write into
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
-        except OSError:  # a folder that may not be written to: whoever writes will hear of it
+        except OSError:  # a folder that may not be written to: the first write there will raise
             if path.is_symlink():
                 raise StorageError(f"expected no link at {path}, which locks a run's folder; remove it") from None
             break
@@ -69,7 +75,7 @@ def _locked(path: Path) -> int | None:
         except OSError:  # a file system without locks
             pass
         if _is_at(path, descriptor):
-            with contextlib.suppress(OSError):  # a full disk; it only says who we are
+            with contextlib.suppress(OSError):  # a full disk; the content only names this process
                 os.ftruncate(descriptor, 0)
                 os.pwrite(descriptor, f"process {os.getpid()} on {platform.node()}".encode(), 0)
             return descriptor

@@ -20,7 +20,9 @@ from torch import Tensor
 from sparsevae.exceptions import StorageError
 from sparsevae.storage.codec import damaged, decode, encode, loads, reading
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+"""1 has other metadata of models, which `load_folder` brings into the form of 2; its states are not read."""
+
 _DTYPES = ["float64", "float32", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint8", "bool"]
 
 
@@ -45,7 +47,9 @@ def parse_record(text: bytes, source: Path) -> dict[str, Any]:
 def verify(text: bytes, source: Path, kind: str) -> dict[str, Any]:
     record = parse_record(text, source)
     version = record.get("format_version")
-    if isinstance(version, int) and version > FORMAT_VERSION:  # first: its checksum may be another
+    if type(version) is not int or version < 1:
+        raise damaged(source, f"format 1 or {FORMAT_VERSION}", reprlib.repr(version))
+    if version > FORMAT_VERSION:  # first: its checksum may be another
         reads = f"(format {version}, this one reads up to {FORMAT_VERSION})"
         raise StorageError(f"{source} was written by a newer sparsevae {reads}; upgrade sparsevae to load it")
     with reading(source, "strict JSON"):  # NaN and Infinity are not, and we never write them
@@ -57,6 +61,11 @@ def verify(text: bytes, source: Path, kind: str) -> dict[str, Any]:
     if record.get("kind") != kind:
         holds = f"{source} holds a saved {record.get('kind')!r}"
         raise StorageError(f"{holds}, expected a {kind!r}; check the path")
+    if kind == "state" and version < FORMAT_VERSION:
+        advice = "finish it with that version, or begin it anew in another folder"
+        raise StorageError(
+            f"{source} is an unfinished run of an earlier sparsevae, which cannot be continued; {advice}"
+        )
     return record
 
 
@@ -75,6 +84,11 @@ def promised_bytes(record: Mapping[str, Any], source: Path) -> int:
 def meta_of(record: Mapping[str, Any], source: Path) -> dict[str, Any]:
     with reading(source, "values that sparsevae stores"):
         return dict(decode(record["meta"]))
+
+
+def part_of(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    """The tensors whose names begin with `prefix`, by what follows it."""
+    return {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
 
 
 def canonical(record: Mapping[str, Any]) -> str:

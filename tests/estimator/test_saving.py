@@ -6,12 +6,15 @@ The folders in tests/saved were made by tests/saved/make.py and are kept: future
 from __future__ import annotations
 
 import builtins
+import functools
 import json
 import math
 import pickle
 import re
 import runpy
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -24,14 +27,16 @@ from torch import nn
 import sparsevae as sv
 from sparsevae.exceptions import StorageError
 from sparsevae.models import known
-from sparsevae.parameters import decode, encode, parameters
+from sparsevae.parameters import parameters
 from sparsevae.storage import folder as storage
 from sparsevae.storage import record
-from sparsevae.storage.record import FORMAT_VERSION
+from sparsevae.storage.codec import decode, encode
+from sparsevae.storage.record import FORMAT_VERSION, canonical, sha256
 
 pytestmark = pytest.mark.filterwarnings("ignore::sparsevae.exceptions.SparsityWarning")
 SAVED = Path(__file__).parents[1] / "saved"
-ANSWERS = runpy.run_path(str(SAVED / "make.py"))["ANSWERS"]
+MAKE = runpy.run_path(str(SAVED / "make.py"))
+ANSWERS = MAKE["ANSWERS"]
 rng = np.random.default_rng(0)
 X = (rng.normal(size=(80, 3)) @ rng.normal(size=(3, 7)) + 0.1 * rng.normal(size=(80, 7))).astype(np.float32)
 BINARY = (X > 0).astype(np.uint8)
@@ -88,15 +93,62 @@ def test_a_kept_folder_gives_the_answers_stored_beside_it(name: str) -> None:
     assert np.isfinite(dense(more.transform(X))).all()
 
 
-def test_one_model_of_every_class_is_kept() -> None:
-    assert {type(sv.load(folder)).__name__ for folder in KEPT} == set(known())
+@pytest.mark.parametrize("version", [1, 2])
+def test_one_model_of_every_class_is_kept_in_either_format(version: int) -> None:
+    kept = [folder for folder in KEPT if folder.name.startswith(f"v{version}-")]
+    assert {json.loads((folder / "model.json").read_text())["format_version"] for folder in kept} == {version}
+    assert {type(sv.load(folder)).__name__ for folder in kept} == set(known())
 
 
-def test_the_kept_vsc_is_the_one_that_was_made() -> None:
-    est = sv.load(SAVED / "v1-vsc")
+def of_format_1(plain: Any) -> Any:
+    """A stored argument of format 1."""
+    if not isinstance(plain, dict):
+        return plain
+    ((kind, content),) = [(k, v) for k, v in plain.items() if k != "fields"]
+    if kind == "schedule":
+        return getattr(sv, content)(**plain["fields"])
+    return tuple(content) if kind == "tuple" else {k: of_format_1(v) for k, v in content.items()}
+
+
+@pytest.mark.parametrize("name", [p.name for p in KEPT if p.name.startswith("v1-")])
+def test_a_model_of_format_1_is_the_same_in_format_2(name: str, tmp_path: Path) -> None:
+    """To the last bit; what its file says is read again by another reader of JSON, and looked up by its old key."""
+    est, rows = sv.load(SAVED / name), np.load(SAVED / name / "X.npy")
+    est.save(tmp_path)
+    old, meta = storage.load_folder(SAVED / name)
+    new, stored = storage.load_folder(tmp_path)
+    assert json.loads((tmp_path / "model.json").read_text())["format_version"] == 2
+    assert old.keys() == new.keys()
+    assert all(torch.equal(old[k], new[k]) and old[k].dtype == new[k].dtype for k in old)
+    assert np.array_equal(dense(est.transform(rows)), dense(sv.load(tmp_path).transform(rows)))
+    assert (stored["class"], stored["own_networks"]) == (meta["class"], meta["own_networks"])
+    assert (stored["run"]["n_steps"], stored["run"]["n_rows"]) == (meta["n_steps"], meta.get("n_rows", 0))
+    assert (stored["run"]["history"], stored["run"]["fingerprint"]) == (meta["history"], meta["data_fingerprint"])
+    assert stored["input"].get("n_features") == meta["n_features_in"]
+    assert stored["input"].get("likelihood", "tokens") == meta["likelihood"]
+    assert stored["input"].get("scaling") == meta["scaling"]
+    if "settled" in meta:
+        expected = {"hidden": tuple(meta["settled"].pop("hidden")), "defaults": meta["settled"].pop("usual")}
+        assert stored["chosen"] == expected | {"training": meta["settled"]}
+    for old_values, new_values in (
+        (meta["constructor"], stored["constructor"]),
+        (meta["training"]["dict"], stored["training"]),
+    ):
+        assert {k: new_values[k] for k in old_values} == {k: of_format_1(v) for k, v in old_values.items()}
+    if "texts" in meta:
+        words = sv.Vocabulary(**meta["texts"].pop("vocabulary"))
+        assert stored["input"]["text"] == meta["texts"] | {"vocabulary": words}
+        assert stored["text"] == meta["text"]
+    labels = {k: v["values"] if isinstance(v, dict) else v for k, v in meta.get("labels", {}).items()}
+    assert {k: v.tolist() if hasattr(v, "tolist") else v for k, v in stored.get("labels", {}).items()} == labels
+
+
+@pytest.mark.parametrize(("name", "gate"), [("v1-vsc", "sigmoid"), ("v2-vsc", None)])
+def test_the_kept_vsc_is_the_one_that_was_made(name: str, gate: str | None) -> None:
+    est = sv.load(SAVED / name)
     assert isinstance(est, sv.VSC)
     assert est.get_params(deep=False) | {"training": None} == sv.VSC(
-        5, hidden=(6,), alpha=0.25, gate="sigmoid", variance_floor=0.02
+        5, hidden=(6,), alpha=0.25, gate=gate, variance_floor=0.02
     ).get_params(deep=False)
     assert est.training.schedules == {"sharpness": sv.Linear(50.0, 100.0, end=0.5)}
     assert (est.training.steps, est.training.seed, est.training.kl_warmup) == (400, 3, 0.5)
@@ -104,10 +156,36 @@ def test_the_kept_vsc_is_the_one_that_was_made() -> None:
     assert est.n_steps_ == 400
     assert est.n_features_in_ == 7
     assert est.likelihood_ == "gaussian"
-    assert sum(p.stat().st_size for p in (SAVED / "v1-vsc").iterdir()) < 40_000  # it lives in the repository
+    assert sum(p.stat().st_size for p in (SAVED / name).iterdir()) < 40_000  # it lives in the repository
 
 
 # Round trips.
+
+
+READ = """
+import sys
+import numpy as np
+import sparsevae as sv
+for folder in sys.argv[1:]:
+    codes = sv.load(folder).transform(np.load(f"{folder}/X.npy"))
+    np.save(f"{folder}/read.npy", codes.toarray() if hasattr(codes, "toarray") else codes)
+"""
+
+
+def test_a_new_process_reads_a_model_and_gives_its_codes_to_the_last_bit(tmp_path: Path) -> None:
+    codes = {}
+    for name in ("vsc", "hsvae-texts", "pseudo-vsc", "sdlgm-classifier", "capacity-vae"):
+        est, X, y = MAKE["build"](f"v2-{name}")
+        est.set_params(training__steps=20)
+        est.fit(X) if y is None else est.fit(X, y)
+        est.save(folder := tmp_path / name)
+        np.save(folder / "X.npy", X)
+        codes[folder] = dense(est.transform(X))
+    command = [sys.executable, "-c", READ, *map(str, codes)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=SAVED.parents[1])
+    assert done.returncode == 0, done.stderr
+    for folder, expected in codes.items():
+        assert np.array_equal(np.load(folder / "read.npy"), expected)
 
 
 @pytest.mark.parametrize("cls", [sv.VAE, sv.BetaVAE, sv.VSC])
@@ -196,7 +274,11 @@ def test_every_kind_of_setting_comes_back(tmp_path: Path) -> None:
         [1, (2,), []],
         {"a": (1,), "b": {"c": [None]}},
         {"tuple": (1, 2)},
-        {"schedule": "Constant", "dict": {"tuple": [1]}},
+        {"$tuple": (1, 2)},
+        {"$": 1, "$$float": {"$float": "nan"}},
+        {"$Constant": {"value": (math.inf, -math.inf)}},
+        sv.Vocabulary(("cat", "_UNK")),
+        {"text": {"vocabulary": sv.Vocabulary(("a", "_UNK"), "space")}},
         sv.Constant(1.0),
         sv.Linear(0.0, 1.0, begin=3, end=0.5),
         sv.Cosine(1.0),
@@ -206,14 +288,77 @@ def test_every_kind_of_setting_comes_back(tmp_path: Path) -> None:
 )
 def test_plain_forms_are_exact(value: Any) -> None:
     plain = encode(value, "value")
-    assert decode(json.loads(json.dumps(plain))) == value
+    assert decode(json.loads(json.dumps(plain, allow_nan=False))) == value
     assert type(decode(plain)) is type(value)
 
 
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [(np.float32(0.5), 0.5), (np.int64(3), 3), (np.bool_(True), True), (np.array(2.5), 2.5), (Path("a") / "b", "a/b")],
+    ids=repr,
+)
+def test_scalars_of_numpy_and_paths_become_plain_values(value: Any, expected: Any) -> None:
+    assert encode({"x": [value]}, "value") == {"x": [expected]}
+    assert type(encode(value, "value")) is type(expected)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        np.array([3, -1, 2**62]),
+        np.array([0.1, np.nan, np.inf, -0.0], np.float32),
+        np.array([True, False]),
+        np.array(["a", "long word"]),
+        np.array(["a", 1, None, 2.5], object),
+        np.array([], np.int8),
+        np.array([255], np.uint8),
+    ],
+    ids=repr,
+)
+def test_arrays_come_back_with_their_type(values: np.ndarray) -> None:
+    again = decode(json.loads(json.dumps(encode({"x": values}, "value"), allow_nan=False)))["x"]
+    assert again.dtype == values.dtype
+    np.testing.assert_array_equal(again, values)
+    if values.dtype.kind == "f":
+        assert np.array_equal(np.signbit(again), np.signbit(values))
+
+
 def test_what_has_no_plain_form_is_named() -> None:
-    for value in (lambda step, total: 1.0, object(), {1, 2}, np.ones(3), nn.ReLU()):
-        with pytest.raises(TypeError, match=r"training\['x'\] holds a \w+, which cannot be stored"):
-            encode({"x": value}, "training")
+    dates, table = np.array(["2020-01-01"], "datetime64[D]"), np.ones((0, 3))
+    pairs = np.empty(2, object)
+    pairs[:] = [(1, 2), (3, 4)]
+    for value in (lambda step, total: 1.0, object(), {1, 2}, nn.ReLU(), np.array([1j]), dates, table, pairs):
+        with pytest.raises(TypeError, match=r"training\.x\[0\] holds a \w+, which cannot be stored"):
+            encode({"x": [value]}, "training")
+
+
+@pytest.mark.parametrize(
+    "plain",
+    [
+        {"$Sawtooth": {}},
+        {"$": 1},
+        {"$float": "1.5"},
+        {"$float": []},
+        {"$tuple": None},
+        {"$Linear": {"start": 0.0}},
+        {"$Linear": [0.0, 1.0]},
+        {"$Vocabulary": {"words": ["cat"]}},
+        {"$array": {"dtype": "<i8"}},
+        {"$array": {"dtype": "<i8", "values": [10**400]}},
+        {"$array": {"dtype": "<i8", "values": [[1], [2]]}},
+        {"$array": {"dtype": "<i8", "values": "ab"}},
+        {"$array": {"dtype": "<U99999999", "values": ["a", "b", "c"]}},
+        {"$array": {"dtype": "U", "values": ["a" * 1000] * 1000}},  # a type without a size: numpy would choose one
+        {"$array": {"dtype": "M8[D]", "values": [1]}},
+        {"$array": {"dtype": "i4,i4", "values": [1]}},
+    ],
+    ids=lambda plain: str(plain)[:60],
+)
+def test_forms_that_nothing_has_are_refused(plain: Any, tmp_path: Path) -> None:
+    storage.save_folder(tmp_path, {}, {"x": "here"})
+    forge_json(tmp_path, lambda stored: stored["meta"].update(x=plain))
+    with pytest.raises(StorageError, match=r"model\.json is incomplete or was changed: expected values that sparsevae"):
+        storage.load_folder(tmp_path)
 
 
 def test_a_model_is_replaced_as_a_whole_and_foreign_folders_are_left_alone(tmp_path: Path) -> None:
@@ -252,7 +397,7 @@ def test_training_settings_that_cannot_work_are_refused_before_anything_is_writt
         est.save(tmp_path / "n")
     assert not (tmp_path / "n").exists()
     tensors, meta = storage.load_folder(tmp_path / "m")
-    meta["training"]["dict"]["steps"] = -3
+    meta["training"]["steps"] = -3
     storage.save_folder(tmp_path / "m", tensors, meta)
     with pytest.raises(StorageError, match=r"training\.steps must be an integer above 0, got -3"):
         sv.load(tmp_path / "m")
@@ -308,8 +453,16 @@ def test_an_own_class_is_asked_for(tmp_path: Path) -> None:
 @pytest.fixture
 def copy(tmp_path: Path) -> Path:
     target = tmp_path / "copy"
-    shutil.copytree(SAVED / "v1-vsc", target)
+    shutil.copytree(SAVED / "v2-vsc", target)
     return target
+
+
+def forge_json(folder: Path, change: Any) -> None:
+    """Change a folder's model.json, whatever its format, and put its checksum right."""
+    stored = json.loads((folder / "model.json").read_text())
+    change(stored)
+    del stored["sha256"]
+    (folder / "model.json").write_text(json.dumps(stored | {"sha256": sha256(canonical(stored).encode())}))
 
 
 @pytest.mark.parametrize("part", ["model.json", "safetensors"])
@@ -346,8 +499,8 @@ def test_a_newer_format_asks_for_an_upgrade(tmp_path: Path, monkeypatch: pytest.
     "change",
     [
         {"constructor": {"n_components": 5, "future": 1}},
-        {"training": {"dict": {"steps": 3, "momentum": 0.9}}},
-        {"training": {"dict": {"schedules": {"schedule": "Sawtooth", "fields": {}}}}},
+        {"training": {"steps": 3, "momentum": 0.9}},
+        {"text": {"language": "en"}},
         {"class": None},
     ],
 )
@@ -377,6 +530,12 @@ def test_weights_of_another_shape_are_refused(copy: Path, tmp_path: Path) -> Non
             sv.load(tmp_path / "forged")
 
 
+def test_a_schedule_of_a_later_version_is_named(copy: Path) -> None:
+    forge_json(copy, lambda stored: stored["meta"]["training"].update(schedules={"kl_z": {"$Sawtooth": {}}}))
+    with pytest.raises(StorageError, match=r"a 'Sawtooth', which this version does not know; a later one may"):
+        sv.load(copy)
+
+
 @pytest.mark.parametrize(("name", "value"), [("scale", 0.0), ("scale", -1.0), ("scale", math.nan), ("shift", math.inf)])
 def test_a_scaling_that_no_data_have_is_refused(name: str, value: float, copy: Path, tmp_path: Path) -> None:
     tensors, meta = storage.load_folder(copy)
@@ -387,46 +546,60 @@ def test_a_scaling_that_no_data_have_is_refused(name: str, value: float, copy: P
 
 
 def forged(change: dict[str, Any], copy: Path) -> Path:
-    """A kept folder where some settings were changed, with new checksums."""
+    """A kept folder where some settings were changed, with new checksums; "input.kind" is a key within "input"."""
     tensors, meta = storage.load_folder(copy)
-    own = {"constructor": meta["constructor"] | change.pop("argument")} if "argument" in change else {}
-    storage.save_folder(copy.with_name("forged"), tensors, meta | change | own)
+    for name, value in change.items():
+        *parts, key = name.split(".")
+        functools.reduce(dict.__getitem__, parts, meta)[key] = value
+    storage.save_folder(copy.with_name("forged"), tensors, meta)
     return copy.with_name("forged")
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"n_features_in": -1}, "n_features_in to be an integer above 0, or null for texts, got -1"),
-        ({"n_features_in": "x"}, "n_features_in to be .* got 'x'"),
-        ({"n_features_in": 10**12}, "its 301 stored numbers, got some that make a tensor of shape .1000000000000."),
+        ({"input.n_features": -1}, "input.n_features to be an integer above 0, got -1"),
+        ({"input.n_features": "x"}, "input.n_features to be .* got 'x'"),
+        ({"input.n_features": 10**12}, "its 301 stored numbers, got some that make a tensor of shape .1000000000000."),
+        ({"input.kind": "songs"}, "input.kind to be numbers or texts, got 'songs'"),
+        ({"input.kind": ["texts"]}, "input.kind to be numbers or texts"),
+        ({"input": None}, "input to be settings by name, got None"),
         (
-            {"n_features_in": 8},
+            {"input.n_features": 8},
             r"do not fit this model: 'decoder.2.bias' is \[16\] in the model and \[14\] in the file",
         ),
-        ({"argument": {"n_components": 10**9}}, "its 301 stored numbers, got some that make a tensor of shape"),
+        ({"constructor.n_components": 10**9}, "its 301 stored numbers, got some that make a tensor of shape"),
+        ({"constructor.n_components": 10**18}, "its 301 stored numbers, got some that make a tensor"),
         (
-            {"argument": {"n_components": 10**18}},
-            "its 301 stored numbers, got some that make a tensor",
-        ),
-        (
-            {"argument": {"n_components": -3}},
+            {"constructor.n_components": -3},
             "settings that make a model, got n_components must be an integer above 0, got -3",
         ),
-        ({"argument": {"hidden": {"tuple": [10**9]}}}, "stored numbers, got some that make a tensor of shape"),
-        ({"constructor": []}, r"constructor to be settings by name, got \[\]"),
-        ({"training": {"dict": []}}, "expected settings that make a model"),
-        ({"settled": 3}, "settled to be settings by name, got 3"),
-        ({"n_steps": "x"}, "n_steps to be an integer, 0 or above, got 'x'"),
-        ({"n_steps": -1}, "n_steps to be an integer, 0 or above, got -1"),
-        ({"n_rows": 0.5}, "n_rows to be an integer, 0 or above"),
-        ({"feature_names_in": ["a", "b"]}, r"names of 7 columns, got 2: \['a', 'b'\]"),
-        ({"feature_names_in": list(range(7))}, "feature_names_in to be a list of names, or null"),
-        ({"history": [["step", 1, 2], ["loss", 3.0]]}, "history to be columns of one length"),
-        ({"history": [["step"], []]}, "history to be columns of one length"),
-        ({"history": [["step", 1], ["epoch", "x"]]}, "history to be columns of one length, .* of numbers"),
         (
-            {"argument": {"hidden": {"tuple": [1] * 900}}, "settled": {"hidden": [1] * 900}},
+            {"constructor.hidden": (10**9,), "chosen.hidden": (10**9,)},
+            "stored numbers, got some that make a tensor of shape",
+        ),
+        ({"constructor.hidden": (10**9,)}, r"got hidden=\(1000000000,\) with networks of \(6,\)"),
+        ({"constructor": []}, r"constructor to be settings by name, got \[\]"),
+        ({"training": []}, r"training to be settings by name, or null, got \[\]"),
+        ({"training": {"schedules": 3}}, "expected settings that make a model"),
+        ({"chosen": 3}, "chosen to be settings by name, got 3"),
+        ({"chosen.defaults": [1]}, r"chosen.defaults to be settings by name, or null, got \[1\]"),
+        ({"chosen.training": (1,)}, "chosen.training to be settings by name"),
+        ({"run": None}, "run to be settings by name, got None"),
+        ({"run.n_steps": "x"}, "run.n_steps to be an integer, 0 or above, got 'x'"),
+        ({"run.n_steps": -1}, "run.n_steps to be an integer, 0 or above, got -1"),
+        ({"run.n_rows": 0.5}, "run.n_rows to be an integer, 0 or above"),
+        ({"run.fingerprint": 3}, "run.fingerprint to be a string, got 3"),
+        ({"input.feature_names": ["a", "b"]}, r"input.feature_names to be 7 values, got 2: \['a', 'b'\]"),
+        ({"input.feature_names": list(range(7))}, "input.feature_names to be a list of names, or null"),
+        ({"run.history": [["step", 1, 2], ["loss", 3.0]]}, "run.history to be columns of one length"),
+        ({"run.history": [["step"], []]}, "run.history to be columns of one length"),
+        (
+            {"run.history": [["step", 1], ["epoch", "x"]]},
+            "run.history to be columns of one length, each a name and numbers",
+        ),
+        (
+            {"constructor.hidden": (1,) * 900, "chosen.hidden": (1,) * 900},
             r"stored tensors, got some that make over \d",
         ),
         ({"own_networks": "encoder"}, "own_networks to be encoder, decoder or none"),
@@ -436,46 +609,87 @@ def forged(change: dict[str, Any], copy: Path) -> Path:
 )
 def test_a_forged_setting_is_refused_in_one_line(change: dict[str, Any], message: str, copy: Path) -> None:
     """And before it costs memory: nothing here may ask for more than the few numbers that are stored."""
-    path = forged(dict(change), copy)
+    path = forged(change, copy)
     with pytest.raises(StorageError, match=message) as refused:
         sv.load(path)
     assert "\n" not in str(refused.value)
 
 
 @pytest.mark.parametrize(
-    ("name", "value"),
+    ("name", "value", "problem"),
     [
-        ("cap_", 0),
-        ("n_labels_", 10**10),
-        ("single_", 1),
-        ("threshold_", "x"),
-        ("label_names_", ["a", 1, "c"]),
-        ("classes_", {"dtype": "<i8", "values": [0, 1]}),
-        ("classes_", {"dtype": "<U99999999", "values": ["a", "b", "c"]}),
+        ("cap_", 0, r"labels.cap_ to be an integer from 1 to 2 \*\* 31"),
+        ("n_labels_", 10**10, r"labels.n_labels_ to be an integer from 1 to 2 \*\* 31"),
+        ("single_", 1, "labels.single_ to be true or false"),
+        ("threshold_", "x", r"labels.threshold_ to be a number in \[0, 1\)"),
+        ("label_names_", ["a", 1, "c"], "labels.label_names_ to be a list of names"),
+        ("label_names_", ["a", "c"], "labels.label_names_ to be 3 values"),
+        ("classes_", np.array([0, 1]), "labels.classes_ to be 3 values"),
+        ("classes_", [0, 1, 2], "labels.classes_ to be an array"),
+        ("mean_", np.array([0, 1, 2]), "labels.mean_ to be an array of numbers"),
     ],
     ids=str,
 )
-def test_labels_that_no_model_learns_are_refused(name: str, value: Any, tmp_path: Path) -> None:
-    tensors, meta = storage.load_folder(SAVED / "v1-sdlgm-classifier")
+def test_labels_that_no_model_learns_are_refused(name: str, value: Any, problem: str, tmp_path: Path) -> None:
+    tensors, meta = storage.load_folder(SAVED / "v2-sdlgm-classifier")
     storage.save_folder(tmp_path / "forged", tensors, meta | {"labels": meta["labels"] | {name: value}})
-    with pytest.raises(StorageError, match="is incomplete or was changed: expected settings that make a model"):
+    with pytest.raises(StorageError, match=f"is incomplete or was changed: expected {problem}, got "):
         sv.load(tmp_path / "forged")
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"size": {"dict": {}}}, "got text.size must be an integer above 1, or None"),
+        ({"size": {}}, "got text.size must be an integer above 1, or None"),
         ({"max_length": -3}, "got text.max_length must be an integer above 0, got -3"),
         ({"vocabulary": None}, "NoneType"),
     ],
     ids=["size", "max_length", "vocabulary"],
 )
 def test_forged_settings_of_texts_are_refused(change: dict[str, Any], message: str, tmp_path: Path) -> None:
-    tensors, meta = storage.load_folder(SAVED / "v1-hsvae-texts")
-    storage.save_folder(tmp_path / "forged", tensors, meta | {"texts": meta["texts"] | change})
+    tensors, meta = storage.load_folder(SAVED / "v2-hsvae-texts")
+    meta["input"]["text"] |= change
+    storage.save_folder(tmp_path / "forged", tensors, meta)
     with pytest.raises(StorageError, match=f"{re.escape(str(tmp_path / 'forged'))} .*{message}"):
         sv.load(tmp_path / "forged")
+
+
+@pytest.mark.parametrize(
+    ("name", "path", "value", "message"),
+    [
+        ("vsc", "n_features_in", -1, "input.n_features to be an integer above 0, got -1"),
+        ("vsc", "n_features_in", None, "input.n_features to be an integer above 0, got None"),
+        ("vsc", "n_features_in", 10**12, "its 301 stored numbers, got some that make a tensor of shape"),
+        ("vsc", "constructor.n_components", 10**9, "its 301 stored numbers, got some that make a tensor of shape"),
+        ("vsc", "constructor.hidden.tuple", [10**9], "stored numbers, got some that make a tensor of shape"),
+        ("vsc", "constructor", [], "expected the settings of a model in format 1"),
+        ("vsc", "constructor.future", 1, "does not know"),
+        ("vsc", "training.dict", [], "expected the settings of a model in format 1"),
+        ("vsc", "training.dict.schedules", {"schedule": "Sawtooth", "fields": {}}, "settings of a model in format 1"),
+        ("vsc", "training.dict.steps", -3, "training.steps must be an integer above 0, got -3"),
+        ("vsc", "settled", 3, "expected the settings of a model in format 1"),
+        ("vsc", "n_steps", "x", "run.n_steps to be an integer, 0 or above, got 'x'"),
+        ("vsc", "history", [["step"], []], "run.history to be columns of one length"),
+        ("vsc", "class", "os.system", "known classes"),
+        ("hsvae-texts", "texts", None, "input.n_features to be an integer above 0, got None"),
+        ("hsvae-texts", "texts", 3, "expected the settings of a model in format 1"),
+        ("hsvae-texts", "texts.max_length", -3, "text.max_length must be an integer above 0, got -3"),
+        ("sdlgm-classifier", "settled.hidden", 3, "expected the settings of a model in format 1"),
+        ("sdlgm-classifier", "labels.cap_", 0, "labels.cap_ to be an integer from 1 to 2 .. 31, got 0"),
+        ("sdlgm-classifier", "labels.classes_.dtype", "<U99999999", "expected the settings of a model in format 1"),
+        ("sdlgm-classifier", "labels.classes_.values", [0, 1], "labels.classes_ to be 3 values, got 2"),
+    ],
+    ids=lambda value: str(value)[:30],
+)
+def test_a_forged_setting_of_format_1_is_refused_too(
+    name: str, path: str, value: Any, message: str, tmp_path: Path
+) -> None:
+    target = tmp_path / "forged"
+    shutil.copytree(SAVED / f"v1-{name}", target)
+    *parts, key = path.split(".")
+    forge_json(target, lambda stored: functools.reduce(dict.__getitem__, parts, stored["meta"]).update({key: value}))
+    with pytest.raises(StorageError, match=rf"forged.*{message}"):
+        sv.load(target)
 
 
 def test_other_things_are_not_models(tmp_path: Path) -> None:

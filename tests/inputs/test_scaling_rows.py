@@ -1,5 +1,6 @@
 """Where data lies and how it is scaled: nothing lost, nothing copied whole, and densities in X's own units."""
 
+import builtins
 import math
 import os
 import tracemalloc
@@ -18,7 +19,7 @@ import sparsevae as sv
 from sparsevae.inputs.rows import Csr, Host, Resident, place
 from sparsevae.inputs.scaling import SCALES, Affine, Scaling, UnitNorm, choose
 from sparsevae.inputs.stats import Span, Stats, fingerprint, stats
-from sparsevae.threads import cpu_quota, threads
+from sparsevae.threads import cpu_count, threads
 
 CPU = torch.device("cpu")
 quiet = pytest.mark.filterwarnings("ignore:.*units.*:sparsevae.exceptions.SparsityWarning")
@@ -386,18 +387,34 @@ def test_fingerprints_tell_data_apart() -> None:
         ({"cpu.max": "100000 100000", "cpu/cpu.cfs_quota_us": "300000", "cpu/cpu.cfs_period_us": "100000"}, 1),
     ],
 )
-def test_cpu_quota(files: dict[str, str], cpus: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_quota_of_a_container_counts(
+    files: dict[str, str], cpus: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """joblib's, on a machine of 64 CPUs whose cgroup has these files (v2, then v1)."""
+    of_cgroup(files, tmp_path, monkeypatch)
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(64)), raising=False)
+    assert cpu_count() == cpus
+
+
+def of_cgroup(files: dict[str, str], folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, text in files.items():
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text(text + "\n")
-    assert cpu_quota(tmp_path) == cpus
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(text + "\n")
+
+    def there(path: Any) -> Any:
+        return str(path).replace("/sys/fs/cgroup", str(folder)) if isinstance(path, (str, Path)) else path
+
+    exists, opened = os.path.exists, open
+    monkeypatch.setattr(os, "cpu_count", lambda: 64)
+    monkeypatch.setattr(os.path, "exists", lambda path: exists(there(path)))
+    monkeypatch.setattr(builtins, "open", lambda path, *more, **options: opened(there(path), *more, **options))
+    monkeypatch.delenv("LOKY_MAX_CPU_COUNT", raising=False)
 
 
 def test_affinity_counts_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    of_cgroup({"cpu.max": "800000 100000"}, tmp_path, monkeypatch)
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {3, 5}, raising=False)
-    (tmp_path / "cpu.max").write_text("800000 100000")
-    assert cpu_quota(tmp_path) == 2
+    assert cpu_count() == 2
 
 
 def test_threads_come_back() -> None:
@@ -414,4 +431,4 @@ def test_threads_come_back() -> None:
         fail()
     assert torch.get_num_threads() == before
     with threads() as count:
-        assert count <= min(before, cpu_quota())
+        assert count <= min(before, cpu_count())

@@ -706,7 +706,8 @@ def test_what_is_stored_is_plain_and_whole(tmp_path: Path) -> None:
     est = make(text={"size": 9, "min_count": 2, "max_length": 30, "tokenizer": "space"}).fit(X)
     est.save(tmp_path / "model")
     stored = json.loads((tmp_path / "model/model.json").read_text())["meta"]
-    assert stored["texts"]["vocabulary"]["words"] == list(est.input_.vocabulary.words)
+    vocabulary = stored["input"]["text"]["vocabulary"]
+    assert vocabulary == {"$Vocabulary": {"tokenizer": "space", "words": {"$tuple": [*est.input_.vocabulary.words]}}}
     again = sv.load(tmp_path / "model")
     assert again.get_params()["text__size"] == 9
     assert again.text.get_params() == est.text.get_params()

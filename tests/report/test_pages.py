@@ -24,7 +24,6 @@ from torch import nn
 
 import sparsevae as sv
 from sparsevae.estimator.learning import signature
-from sparsevae.parameters import decode
 from sparsevae.report import demo, figures
 from sparsevae.report import page as report
 from sparsevae.report.elements import settings
@@ -153,7 +152,7 @@ def test_the_head_names_the_values_in_force_and_not_the_arguments_that_left_them
     assert reported.items() >= {"alpha": "0.2", "gate": "sigmoid", "kl_z": "1.0", "scale": "divided by 255"}.items()
     assert reported.items() >= {"network": "dense", "likelihood": "fixed-gaussian", "variance": "0.01"}.items()
     assert reported.items() >= {"hidden": "(16,)", "steps": "60", "decoder": "Identity"}.items()
-    run = {k: str(decode(v)) for k, v in signature(vsc).items() if k not in ("hidden", "scale", "network", "decoder")}
+    run = {k: str(v) for k, v in signature(vsc).items() if k not in ("hidden", "scale", "network", "decoder")}
     assert {k: v for k, v in reported.items() if k in run} == {k: v for k, v in run.items() if k in reported}
     words = dict(settings(reader))
     assert words.items() >= {"kl_z": "0.01", "beta": "1.2", "network": "gru", "embedding": "6"}.items()

@@ -1,4 +1,4 @@
-"""Make tiny saved models, one of every class, to be kept: `python tests/saved/make.py v1-vsc v1-hsvae ...`.
+"""Make tiny saved models, one of every class, to be kept: `python tests/saved/make.py v2-vsc v2-hsvae ...`.
 
 A folder that was released is never made again: future versions must read what old ones wrote. A new format gets new
 folders beside the old ones. Next to each model lie the rows it was shown and what it answered.
@@ -37,7 +37,7 @@ def training(**more: Any) -> sv.Training:
 
 
 def build(name: str) -> tuple[Any, Any, Any]:
-    """The estimator of that name, its X, and its y or None."""
+    """The estimator of that name, v<format>-<model>, its X, and its y or None."""
     X = rows()
     bits, labels = (X > 20).astype(np.uint8), (X[:, :3] > 20).astype(int)
     counts = (X[:, :3] // 20).clip(0, 2).astype(int)
@@ -47,29 +47,29 @@ def build(name: str) -> tuple[Any, Any, Any]:
     longer: dict[str, Any] = {"hidden": (6,), "training": training(steps=500, learning_rate=3e-2, report_every=250)}
     texts: dict[str, Any] = short | {"text": sv.Text(embedding=4)}
     made: dict[str, tuple[Any, Any, Any]] = {
-        "v1-vsc": (sv.VSC(5, hidden=(6,), alpha=0.25, variance_floor=0.02, training=vsc), X, None),
-        "v1-vae": (sv.VAE(4, **short), X, None),
-        "v1-beta-vae": (sv.BetaVAE(4, beta=2.0, likelihood="laplace", **short), X, None),
-        "v1-beta-tcvae": (sv.BetaTCVAE(4, **short), X, None),
-        "v1-capacity-vae": (sv.CapacityVAE(4, capacity=3.0, ramp=20, scale="unit-norm", **short), X, None),
-        "v1-mat": (sv.MAT(4, **short), X, None),
-        "v1-pseudo-vsc": (sv.PseudoVSC(5, pseudo_inputs=3, kl_z=0.1, **longer), X, None),
-        "v1-hsvae": (sv.HSVAE(5, alpha=1.0, beta=2.0, **short), X, None),
-        "v1-hsvae-texts": (sv.HSVAE(5, **texts), TEXTS, None),
-        "v1-sdlgm": (sv.SDLGM(6, cap=3, **longer), X, None),
-        "v1-sdlgm-distinct": (sv.SDLGM(6, cap=3, features="distinct", learned_prior=True, **longer), X, None),
-        "v1-sdlgm-paper": (sv.SDLGM(6, cap=3, gradient="paper", tau="learned", **longer), X, None),
-        "v1-discrete-vae": (sv.DiscreteVAE(6, categories=3, **short), bits, None),
-        "v1-sdlgm-classifier": (sv.SDLGMClassifier(threshold=0.5, **short), X, labels),
-        "v1-sdlgm-classifier-con": (
+        "vsc": (sv.VSC(5, hidden=(6,), alpha=0.25, variance_floor=0.02, training=vsc), X, None),
+        "vae": (sv.VAE(4, **short), X, None),
+        "beta-vae": (sv.BetaVAE(4, beta=2.0, likelihood="laplace", **short), X, None),
+        "beta-tcvae": (sv.BetaTCVAE(4, **short), X, None),
+        "capacity-vae": (sv.CapacityVAE(4, capacity=3.0, ramp=20, scale="unit-norm", **short), X, None),
+        "mat": (sv.MAT(4, **short), X, None),
+        "pseudo-vsc": (sv.PseudoVSC(5, pseudo_inputs=3, kl_z=0.1, **longer), X, None),
+        "hsvae": (sv.HSVAE(5, alpha=1.0, beta=2.0, **short), X, None),
+        "hsvae-texts": (sv.HSVAE(5, **texts), TEXTS, None),
+        "sdlgm": (sv.SDLGM(6, cap=3, **longer), X, None),
+        "sdlgm-distinct": (sv.SDLGM(6, cap=3, features="distinct", learned_prior=True, **longer), X, None),
+        "sdlgm-paper": (sv.SDLGM(6, cap=3, gradient="paper", tau="learned", **longer), X, None),
+        "discrete-vae": (sv.DiscreteVAE(6, categories=3, **short), bits, None),
+        "sdlgm-classifier": (sv.SDLGMClassifier(threshold=0.5, **short), X, labels),
+        "sdlgm-classifier-con": (
             sv.SDLGMClassifier(variant="con", free_features=4, threshold=0.5, **short),
             X,
             labels,
         ),
-        "v1-sdlgm-counter": (sv.SDLGMCounter(cap=6, **short), X, counts),
-        "v1-code-classifier": (sv.CodeClassifier(4, **texts), TEXTS, np.arange(len(TEXTS)) % 4),
+        "sdlgm-counter": (sv.SDLGMCounter(cap=6, **short), X, counts),
+        "code-classifier": (sv.CodeClassifier(4, **texts), TEXTS, np.arange(len(TEXTS)) % 4),
     }
-    return made[name]
+    return made[name.partition("-")[2]]
 
 
 def dense(answer: Any) -> np.ndarray:

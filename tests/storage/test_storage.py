@@ -32,6 +32,7 @@ from sparsevae.exceptions import StorageError
 from sparsevae.storage import atomic, codec, record
 from sparsevae.storage import folder as storage
 from sparsevae.storage.atomic import read_file, write_file
+from sparsevae.storage.checkpoint import RunFolder
 from sparsevae.storage.folder import check_folder, load_folder, save_folder
 from sparsevae.storage.record import _DTYPES, canonical, sha256
 from sparsevae.storage.state import load_state, save_state
@@ -152,16 +153,29 @@ def test_views_shared_and_trainable_tensors_are_saved_by_value(tmp_path: Path, s
     assert came["again"].sum() == base.sum()
 
 
-def test_a_file_of_the_first_format_is_still_read(tmp_path: Path) -> None:
+def test_a_folder_of_the_first_format_is_still_read(tmp_path: Path) -> None:
     data = {k: zlib.decompress(base64.b85decode("".join(v.split()))) for k, v in GOLDEN.items()}
     (tmp_path / "m").mkdir()
     (tmp_path / "m" / "model-bc361a50cf86.safetensors").write_bytes(data["weights"])
     (tmp_path / "m" / "model.json").write_bytes(data["json"])
-    (tmp_path / "state").write_bytes(data["state"])
-    for tensors, meta in (load_folder(tmp_path / "m"), load_state(tmp_path / "state")):
-        assert meta == {"model": "VSC", "params": {"alpha": 0.01, "limit": math.inf}}
-        assert tensors["decoder.weight"].tolist() == [[1.5, -2.0]]
-        assert tensors["steps"].item() == 7
+    tensors, meta = load_folder(tmp_path / "m")
+    assert meta == {"model": "VSC", "params": {"alpha": 0.01, "limit": math.inf}}
+    assert tensors["decoder.weight"].tolist() == [[1.5, -2.0]]
+    assert tensors["steps"].item() == 7
+    assert load_folder(tmp_path / "m", upgrade=lambda old: {"was": old})[1] == {"was": meta}
+    save_folder(tmp_path / "m", tensors, meta)  # in the second format now, and replaced as a whole
+    assert load_folder(tmp_path / "m", upgrade=lambda old: {"was": old})[1] == meta
+    assert is_clean(tmp_path / "m")
+
+
+def test_an_unfinished_run_of_the_first_format_is_refused_in_one_line(tmp_path: Path) -> None:
+    data = zlib.decompress(base64.b85decode("".join(GOLDEN["state"].split())))
+    (tmp_path / "checkpoint.safetensors").write_bytes(data)
+    words = r"checkpoint\.safetensors is an unfinished run of an earlier sparsevae, .*; .*begin it anew"
+    with pytest.raises(StorageError, match=words) as refused, RunFolder(tmp_path, {}).open(resume=True):
+        pass
+    assert "\n" not in str(refused.value)
+    assert (tmp_path / "checkpoint.safetensors").read_bytes() == data
 
 
 @SHAPES
@@ -197,7 +211,7 @@ def test_the_json_is_strict_and_says_what_the_folder_holds(tmp_path: Path) -> No
     record = json.loads((tmp_path / "model.json").read_bytes(), parse_constant=refuse)
     weights = (tmp_path / f"model-{record['weights_sha256'][:12]}.safetensors").read_bytes()
     assert record["weights_sha256"] == hashlib.sha256(weights).hexdigest()
-    assert (record["format"], record["format_version"], record["kind"]) == ("sparsevae", 1, "sweep")
+    assert (record["format"], record["format_version"], record["kind"]) == ("sparsevae", 2, "sweep")
     assert set(record["versions"]) == {"sparsevae", "torch", "numpy", "python"}
     assert record["tensors"]["w"]["shape"] == [2, 3]
     assert record["meta"] == {"x": [{"$float": "nan"}, {"$float": "inf"}, {"$float": "-inf"}]}
@@ -213,9 +227,9 @@ LOOP.append(LOOP)
 @pytest.mark.parametrize(
     ("meta", "place"),
     [
-        ({"training": {"steps": [1, (2, 3)]}}, r"meta\.training\.steps\[1\].*tuple"),
-        ({"alpha": np.float64(0.1)}, r"meta\.alpha.*float64"),
-        ({"n": np.int64(3)}, r"meta\.n.*int64"),
+        ({"training": {"steps": [1, (2, {3})]}}, r"meta\.training\.steps\[1\]\[1\] holds a set"),
+        ({"alpha": np.complex64(0.1)}, r"meta\.alpha.*complex"),
+        ({"n": np.ones((2, 3))}, r"meta\.n.*ndarray"),
         ({"x": torch.ones(2)}, r"meta\.x.*Tensor"),
         ({"f": len}, r"meta\.f.*builtin"),
         ({"s": {1}}, r"meta\.s.*set"),
@@ -349,12 +363,12 @@ def test_missing_things_are_named(tmp_path: Path) -> None:
 
 
 def test_a_newer_format_asks_for_an_upgrade(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(record, "FORMAT_VERSION", 2)
+    monkeypatch.setattr(record, "FORMAT_VERSION", 3)
     save_folder(tmp_path / "m", *version(1))
     save_state(tmp_path / "s", *version(1))
-    monkeypatch.setattr(record, "FORMAT_VERSION", 1)
+    monkeypatch.setattr(record, "FORMAT_VERSION", 2)
     for refused in (lambda: load_folder(tmp_path / "m"), lambda: load_state(tmp_path / "s")):
-        with pytest.raises(StorageError, match=r"newer sparsevae \(format 2, .* up to 1\); upgrade"):
+        with pytest.raises(StorageError, match=r"newer sparsevae \(format 3, .* up to 2\); upgrade"):
             refused()
 
 
@@ -394,6 +408,8 @@ def test_forged_records_end_in_a_storage_error(tmp_path: Path) -> None:
         with pytest.raises(StorageError, match=message):
             load_folder(tmp_path / "m")
 
+    for unknown in (0, True, None, "2", 2.0):
+        forge(lambda r, unknown=unknown: r.update(format_version=unknown), "expected format 1 or 2, got")
     forge(lambda r: r["tensors"].update(extra=r["tensors"]["a"]), "'extra'.*got no such tensor")
     forge(lambda r: r["tensors"].pop("a"), "'a' as no such tensor")
     forge(lambda r: r["tensors"]["a"].update(shape=[8, 8]), "tensor 'a'")
@@ -778,7 +794,7 @@ def test_sigkill_at_any_instant_leaves_one_whole_version(tmp_path: Path) -> None
         assert report[f"{name}_random"][-1] > 0
 
 
-# A model and a state written by format 1, which every later version must read.
+# A model and a state written by format 1: every later version must read the model, and refuse the state.
 GOLDEN = {  # zlib, base 85
     "weights": """
         c-m`VfPiYH;*!*YVkN6;rIeD&f>b3dB~LRGB^{;Wj6@JGI#x$1C9xziK0ht3IJE?*Fxo)JBDNMNnwp%Sl3Ju!o|>7SQG#rMo3Rm+

@@ -920,7 +920,7 @@ def test_results_do_not_depend_on_global_random_states() -> None:
 
 def test_process_wide_settings_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.set_num_threads(2)
-    monkeypatch.setattr("sparsevae.threads.cpu_quota", lambda: 1)
+    monkeypatch.setattr("sparsevae.threads.cpu_count", lambda: 1)
     inside: list[int] = []
     advance = Run.advance
     monkeypatch.setattr(Run, "advance", lambda self: (inside.append(torch.get_num_threads()), advance(self))[1])
