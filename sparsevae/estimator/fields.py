@@ -13,7 +13,7 @@ from typing import Annotated, Any, ClassVar, Self
 from sklearn.base import BaseEstimator
 from torch import nn
 
-from sparsevae.checks import check_number
+from sparsevae.checks import POSITIVE, Note, OneOf
 from sparsevae.distributions.family import Family
 from sparsevae.inputs import scaling as scalings
 from sparsevae.inputs.texts import Text
@@ -22,38 +22,53 @@ from sparsevae.latent.objective import Objective, free_bits, kl, nll
 from sparsevae.latent.priors import Prior
 from sparsevae.likelihoods.choose import LIKELIHOODS
 from sparsevae.networks.architectures import NETWORKS
-from sparsevae.parameters import check_choice, check_sizes, encode, parameters
+from sparsevae.parameters import check_parameters, encode, parameters
 from sparsevae.schedules import Schedule
 from sparsevae.training.settings import Training
 
-_NESTED = {"training": Training, "text": Text}  # parameters that have parameters
+_NESTED = ("training", "text")  # parameters that have parameters
+_SCALED = Note("1e-3 to 1e-1 suits scaled data")
+_NETWORK = Note("a torch.nn.Module")
 
 
 @parameters
 class Recipe(BaseEstimator):
     """What all constructors share."""
 
-    n_components: Annotated[int, "Number of latent units J."] = field(default=64, kw_only=False)
+    n_components: Annotated[int, POSITIVE, "Number of latent units J."] = field(default=64, kw_only=False)
     hidden: Annotated[
         tuple[int, ...] | None,
+        POSITIVE,
+        Note("such as (400,)"),
         "Hidden layers of the encoder; the decoder mirrors them. None: (400,); for texts, one GRU, (128,).",
     ] = None
     network: Annotated[
         str,
+        OneOf("auto", *NETWORKS),
         "auto (gru for texts, dense for numbers), conv (any image; then `hidden`), asperti (28 x 28), mat (32 x 32).",
     ] = "auto"
     image_shape: Annotated[
-        tuple[int, ...] | None,
+        tuple[int, int] | tuple[int, int, int] | None,
+        POSITIVE,
+        Note("such as (28, 28) or (32, 32, 3)"),
         "(H, W) or (H, W, C) of a row, for convolutions and pictures; None: a square grey image.",
     ] = None
     likelihood: Annotated[
-        str, "bernoulli, gaussian (learned variance), fixed-gaussian, laplace, spike-slab or auto."
+        str, OneOf(*LIKELIHOODS), "p(x|z); gaussian learns its variance, auto is bernoulli for zeros and ones."
     ] = "auto"
-    variance_floor: Annotated[float, "Least variance of likelihood='gaussian' or 'spike-slab', in scaled units."] = 0.03
-    variance: Annotated[float, "Variance of likelihood='fixed-gaussian' or 'laplace', in scaled units."] = 0.1
-    scale: Annotated[str, "auto, standard, unit-norm or none; stored, and undone by inverse_transform."] = "auto"
-    encoder: Annotated[nn.Module | None, "Your own network, (B, D) -> (B, any width); a linear head is added."] = None
-    decoder: Annotated[nn.Module | None, "Your own network, (B, J) -> (B, any width); a linear head is added."] = None
+    variance_floor: Annotated[
+        float, POSITIVE, _SCALED, "Least variance of likelihood='gaussian' or 'spike-slab', in scaled units."
+    ] = 0.03
+    variance: Annotated[
+        float, POSITIVE, _SCALED, "Variance of likelihood='fixed-gaussian' or 'laplace', in scaled units."
+    ] = 0.1
+    scale: Annotated[str, OneOf(*scalings.SCALES), "How X is scaled; stored, and undone by inverse_transform."] = "auto"
+    encoder: Annotated[
+        nn.Module | None, _NETWORK, "Your own network, (B, D) -> (B, any width); a linear head is added."
+    ] = None
+    decoder: Annotated[
+        nn.Module | None, _NETWORK, "Your own network, (B, J) -> (B, any width); a linear head is added."
+    ] = None
     text: Annotated[Text | None, "How texts are read; None means Text()."] = None
     training: Annotated[Training | None, "Training settings; None means Training()."] = None
 
@@ -96,37 +111,13 @@ class Recipe(BaseEstimator):
         return {}
 
     def check(self) -> None:
-        """Refuse constructor arguments that cannot work; subclasses add their own."""
-        check_number("n_components", self.n_components, "an integer above 0", lambda n: n > 0, whole=True)
-        if self.hidden is not None:
-            check_sizes("hidden", self.hidden, empty=True)
-        check_choice("network", self.network, ("auto", *NETWORKS))
-        if self.image_shape is not None:
-            self._check_image_shape(self.image_shape)
-        check_choice("likelihood", self.likelihood, LIKELIHOODS)
-        check_choice("scale", self.scale, scalings.SCALES)
-        for name in ("variance_floor", "variance"):
-            check_number(
-                name, getattr(self, name), "a number above 0 (1e-3 to 1e-1 suits scaled data)", lambda v: v > 0
-            )
-        for name in ("encoder", "decoder"):
-            if not isinstance(getattr(self, name), (nn.Module, type(None))):
-                raise TypeError(f"{name} must be a torch.nn.Module or None, got {type(getattr(self, name)).__name__}.")
-        for name, kind in _NESTED.items():
-            if not isinstance(getattr(self, name), (kind, type(None))):
-                raise TypeError(f"{name} must be a {kind.__name__}(...) or None, got {getattr(self, name)!r}.")
+        """Refuse constructor arguments that cannot work; subclasses add what their fields' ranges cannot say."""
+        check_parameters(self)
         self._training().validate()
         self._text().validate()
 
     def check_run(self, steps: int) -> None:
         """Refuse what does not fit a run of so many steps; subclasses may."""
-
-    def _check_image_shape(self, shape: Any) -> None:
-        expected = "(height, width) or (height, width, channels), such as (28, 28) or (32, 32, 3)"
-        if not (isinstance(shape, (tuple, list)) and len(shape) in (2, 3)):
-            raise ValueError(f"image_shape must be {expected}; got {shape!r}.")
-        for size in shape:
-            check_number("image_shape", size, expected, lambda n: n > 0, whole=True)
 
     @classmethod
     def default_training(cls) -> Training:

@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
 
+from sparsevae.checks import POSITIVE
 from sparsevae.estimator.ration import Ration
 from sparsevae.estimator.registry import known
 from sparsevae.exceptions import StorageError, warn_caller
 from sparsevae.inputs.texts import Text
-from sparsevae.parameters import check_sizes, decode
+from sparsevae.parameters import check_value, decode
 from sparsevae.storage.codec import damaged, line_of, reading
 from sparsevae.storage.folder import load_folder
 from sparsevae.training.settings import Training
@@ -164,7 +165,7 @@ def _revive(
 
 def _check_settings(est: SparseCoder, chosen: Mapping[str, Any]) -> None:
     """Refuse settings that `fit` would refuse, whether the user gave them or the data settled them."""
-    check_sizes("hidden", hidden := chosen.get("hidden", est.hidden or []), empty=True)
+    check_value("hidden", hidden := chosen.get("hidden", est.hidden or []), tuple[int, ...], [POSITIVE])
     if est.hidden is not None and list(est.hidden) != list(hidden):
         raise ValueError(f"hidden={reprlib.repr(est.hidden)} with networks of {reprlib.repr(hidden)}")
     defaults = {k: v for k, v in chosen.get("usual", {}).items() if getattr(est, k) is None}

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from sparsevae.checks import check_number
+from sparsevae.checks import NOT_NEGATIVE, OneOf
 from sparsevae.latent.objective import Objective, nll
 from sparsevae.latent.terms import TC_ESTIMATORS, total_correlation
 from sparsevae.models.vae import GaussianCoder
-from sparsevae.parameters import check_choice, parameters
+from sparsevae.parameters import parameters
 
 
 @parameters
@@ -38,13 +38,11 @@ class BetaTCVAE(GaussianCoder):
     True
     """
 
-    beta: Annotated[float, "Weight of the total correlation in training."] = 6.0
-    estimator: Annotated[str, "How a batch estimates q(z): stratified or weighted."] = "stratified"
+    beta: Annotated[float, NOT_NEGATIVE, "Weight of the total correlation in training."] = 6.0
+    estimator: Annotated[str, OneOf(*TC_ESTIMATORS), "How a batch estimates q(z)."] = "stratified"
 
     def check(self) -> None:
         super().check()
-        check_number("beta", self.beta, "a number, 0 or above", lambda b: b >= 0)
-        check_choice("estimator", self.estimator, TC_ESTIMATORS)
         self.refuse_free_bits()
         if self._training().n_samples != 1:
             raise ValueError("BetaTCVAE compares every row of a batch with every other: use training.n_samples=1.")

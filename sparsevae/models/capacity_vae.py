@@ -5,7 +5,7 @@ from __future__ import annotations
 from numbers import Integral
 from typing import Annotated
 
-from sparsevae.checks import check_number
+from sparsevae.checks import NOT_NEGATIVE, Position
 from sparsevae.latent.objective import Objective, nll
 from sparsevae.latent.terms import Capacity
 from sparsevae.models.vae import GaussianCoder
@@ -37,16 +37,12 @@ class CapacityVAE(GaussianCoder):
     5
     """
 
-    capacity: Annotated[float, "C, in nats: where the mean KL of a batch is held."] = 10.0
-    ramp: Annotated[int | float, "Let C grow from 0 until this step (int) or share of the run (float); 0: fixed."] = 0
-    gamma: Annotated[float, "Weight of the distance from C."] = 10.0
+    capacity: Annotated[float, NOT_NEGATIVE, "C, in nats: where the mean KL of a batch is held."] = 10.0
+    ramp: Annotated[int | float, Position(), "Where C has grown from 0 to its value; 0: it is fixed."] = 0
+    gamma: Annotated[float, NOT_NEGATIVE, "Weight of the distance from C."] = 10.0
 
     def check(self) -> None:
         super().check()
-        check_number("capacity", self.capacity, "a number of nats, 0 or above", lambda c: c >= 0)
-        check_number("gamma", self.gamma, "a number, 0 or above", lambda g: g >= 0)
-        position = "a step (an integer, 0 or above) or a share of the run (a float in [0, 1])"
-        check_number("ramp", self.ramp, position, lambda r: r >= 0 and (isinstance(r, Integral) or r <= 1))
         self.refuse_free_bits()
 
     def check_run(self, steps: int) -> None:

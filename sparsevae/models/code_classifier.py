@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.distributions import Bernoulli, Distribution, Independent
 
+from sparsevae.checks import POSITIVE
 from sparsevae.distributions.family import Family, at_least_float32
 from sparsevae.distributions.one_hot import OneHotCode
 from sparsevae.estimator.supervised import Classifies, LabelledCoder
@@ -89,7 +90,7 @@ class CodeClassifier(Classifies, LabelledCoder):
     ['cat', 'dog']
     """
 
-    n_components: Annotated[int, "Number of units d of the code."] = field(default=32, kw_only=False)
+    n_components: Annotated[int, POSITIVE, "Number of units d of the code."] = field(default=32, kw_only=False)
     likelihood: ClassVar[str] = "auto"  # type: ignore[misc]  # there is no p(x|z): fields no longer
     variance_floor: ClassVar[float] = 1.0  # type: ignore[misc]
     variance: ClassVar[float] = 1.0  # type: ignore[misc]

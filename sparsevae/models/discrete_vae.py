@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from sparsevae.checks import check_number
+from sparsevae.checks import POSITIVE, In, OneOf
 from sparsevae.distributions.discrete_draws import CappedDraw, OneHotDraw
 from sparsevae.distributions.family import Family
 from sparsevae.estimator.coder import SparseCoder
 from sparsevae.latent.objective import Objective, kl, nll
 from sparsevae.latent.posteriors import CappedPosterior, OneHotPosterior
 from sparsevae.latent.priors import FixedCapped, FixedOneHots, Prior
-from sparsevae.parameters import check_choice, check_course, check_flag, parameters
+from sparsevae.parameters import parameters
 from sparsevae.sampling.gradients import ESTIMATORS, SLOPE, Estimator, build_estimator, scheduled
 from sparsevae.schedules import Schedule
 
@@ -21,19 +21,13 @@ class DiscreteCoder(SparseCoder):
     """What models with discrete codes share: the settings of the estimators that pass gradients through their draws."""
 
     slope: Annotated[
-        float | Schedule, "By what gradient='slope-annealed' multiplies the logits: a number or a schedule."
+        float | Schedule, POSITIVE, "By what gradient='slope-annealed' multiplies the logits: a number or a schedule."
     ] = SLOPE
-    samples: Annotated[int, "Draws of an item that gradient='rloo' compares."] = 4
+    samples: Annotated[int, In(1, None, "()"), "Draws of an item that gradient='rloo' compares."] = 4
 
     def check(self) -> None:
         super().check()
-        self.check_above_0("slope")
-        check_number("samples", self.samples, "an integer above 1", lambda n: n > 1, whole=True)
         self.refuse_free_bits()
-
-    def check_above_0(self, name: str, *, also: str = "") -> None:
-        """Refuse an argument that is neither a number above 0 nor a schedule of such, nor what `also` says."""
-        check_course(name, getattr(self, name), "a number above 0", lambda v: v > 0, also=also)
 
     def _gradient(self) -> str:
         """The name of the estimator."""
@@ -86,27 +80,21 @@ class DiscreteVAE(DiscreteCoder):
     ('csr', {1.0}, True)
     """
 
-    categories: Annotated[int | None, "Units of a group, exactly one of them on; None: independent bits."] = None
-    gradient: Annotated[str, "How gradients pass the draws: one of `gradients`, such as concrete, rloo, muprop."] = (
-        "straight-through-concrete"
-    )
-    temperature: Annotated[float | Schedule, "Temperature of the concrete gradients, a number or a schedule."] = 0.5
-    alpha: Annotated[float, "Prior probability that a bit is on, in (0, 1)."] = 0.5
-    learned_prior: Annotated[bool, "Learn the prior's probabilities, unit by unit."] = False
+    categories: Annotated[
+        int | None, In(1, None, "()"), "Units of a group, exactly one of them on; None: independent bits."
+    ] = None
+    gradient: Annotated[str, OneOf(*ESTIMATORS), "How gradients pass the draws."] = "straight-through-concrete"
+    temperature: Annotated[float | Schedule, POSITIVE, "Temperature of the concrete gradients."] = 0.5
+    alpha: Annotated[float, In(0, 1, "()"), "Prior probability that a bit is on."] = 0.5
+    learned_prior: Annotated[bool, OneOf(0, 1), "Learn the prior's probabilities, unit by unit."] = False
 
     def check(self) -> None:
         super().check()
-        if self.categories is not None:
-            check_number("categories", self.categories, "an integer above 1, or None", lambda c: c > 1, whole=True)
-            if int(self.n_components) % int(self.categories):
-                raise ValueError(
-                    f"n_components={self.n_components} units are no groups of categories={self.categories}: it must "
-                    "divide n_components."
-                )
-        check_choice("gradient", self.gradient, ESTIMATORS)
-        self.check_above_0("temperature")
-        check_number("alpha", self.alpha, "a number in (0, 1), the prior P(bit on)", lambda a: 0 < a < 1)
-        check_flag("learned_prior", self.learned_prior)
+        if self.categories is not None and int(self.n_components) % int(self.categories):
+            raise ValueError(
+                f"n_components={self.n_components} units are no groups of categories={self.categories}: it must "
+                "divide n_components."
+            )
 
     def _gradient(self) -> str:
         return self.gradient

@@ -7,14 +7,14 @@ from typing import Annotated, Any, ClassVar
 
 from torch import Tensor
 
-from sparsevae.checks import check_number
+from sparsevae.checks import NOT_NEGATIVE, In
 from sparsevae.inputs.batch import Batch
 from sparsevae.latent.model import LatentModel, Trace
 from sparsevae.latent.objective import Objective, free_bits, kl, nll
 from sparsevae.latent.priors import Prior, SparseNormals
 from sparsevae.latent.terms import mmd
 from sparsevae.models.vae import GaussianCoder
-from sparsevae.parameters import check_weight, parameters
+from sparsevae.parameters import parameters
 from sparsevae.sampling.draw import Draw
 
 
@@ -62,21 +62,21 @@ class MAT(GaussianCoder):
         "texts": {"kl_weight": 0.1},
     }
 
-    off: Annotated[float, "Prior probability that a unit is off, in [0, 1)."] = 0.8
-    spike: Annotated[float, "Standard deviation of a unit that is off, in [0.001, 1)."] = 0.05
-    kl_weight: Annotated[float | None, "Weight of the KL (psi); None: 1, for texts .1."] = None
-    mmd_weight: Annotated[float, "Weight of the MMD (lambda)."] = 100.0
+    off: Annotated[float, In(0, 1, "[)"), "Prior probability that a unit is off."] = 0.8
+    spike: Annotated[
+        float,
+        In(1e-3, 1, "[)"),  # below, steps diverge
+        "Standard deviation of a unit that is off.",
+    ] = 0.05
+    kl_weight: Annotated[float | None, NOT_NEGATIVE, "Weight of the KL (psi); None: 1, for texts .1."] = None
+    mmd_weight: Annotated[float, NOT_NEGATIVE, "Weight of the MMD (lambda)."] = 100.0
 
     def check(self) -> None:
         super().check()
-        check_number("off", self.off, "a number in [0, 1), the prior P(unit off)", lambda g: 0 <= g < 1)
-        check_number("spike", self.spike, "a number in [0.001, 1)", lambda s: 1e-3 <= s < 1)  # below, steps diverge
-        check_weight("kl_weight", self.kl_weight)
         if self._training().n_samples != 1:
             raise ValueError("MAT compares the rows of a batch with draws of the prior: use training.n_samples=1.")
         if self._training().batch_size == 1:
             raise ValueError("MAT compares the rows of a batch with each other: use training.batch_size=2 or more.")
-        check_number("mmd_weight", self.mmd_weight, "a number, 0 or above", lambda w: w >= 0)
 
     def prior(self) -> Prior:
         return SparseNormals(int(self.n_components), float(self.off), float(self.spike))

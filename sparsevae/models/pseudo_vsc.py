@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar
 import torch
 from torch import nn
 
-from sparsevae.checks import check_number
+from sparsevae.checks import NOT_NEGATIVE, POSITIVE, In, Note, OneOf
 from sparsevae.distributions.family import Family
 from sparsevae.latent.model import LatentModel
 from sparsevae.latent.objective import Objective, free_bits, kl, nll
@@ -17,7 +17,7 @@ from sparsevae.latent.pseudo_inputs import SELECTIONS, PseudoInputs
 from sparsevae.latent.terms import AggregateSparsity
 from sparsevae.models.vsc import VSC
 from sparsevae.networks.convolutions import BatchNorm
-from sparsevae.parameters import check_choice, parameters
+from sparsevae.parameters import parameters
 from sparsevae.schedules import Linear, Schedule
 
 
@@ -58,27 +58,26 @@ class PseudoVSC(VSC):
 
     text: ClassVar[None] = None  # type: ignore[misc]  # its prior is made of rows that move: a field no longer
 
-    alpha: Annotated[float, "Mean P(on) that the aggregate-sparsity term pulls pseudo-inputs to, in (0, 1)."] = 0.1
-    pseudo_inputs: Annotated[int, "Number U of learned pseudo-inputs."] = 20
-    selection: Annotated[str, "How a row chooses: softmax (ours), paper or authors."] = "softmax"
-    sparsity: Annotated[float, "Weight of the aggregate-sparsity term."] = 1.0
+    alpha: Annotated[
+        float,
+        In(0, 1, "()"),
+        Note("with alpha = 1 use VAE"),
+        "Mean P(on) that the aggregate-sparsity term pulls pseudo-inputs to.",
+    ] = 0.1
+    pseudo_inputs: Annotated[int, POSITIVE, "Number U of learned pseudo-inputs."] = 20
+    selection: Annotated[str, OneOf(*SELECTIONS), "How a row chooses; softmax is ours."] = "softmax"
+    sparsity: Annotated[float, NOT_NEGATIVE, "Weight of the aggregate-sparsity term."] = 1.0
     slab_warmup: Annotated[
-        tuple[float, float], "Shares of the run where the slabs begin to grow in, and where they are whole."
+        tuple[float, float],
+        In(0, 1),
+        Note("such as (0.2, 0.3)"),
+        "Shares of the run where the slabs begin to grow in, and where they are whole.",
     ] = (0.0, 0.02)
 
     def check(self) -> None:
         super().check()
-        check_number("pseudo_inputs", self.pseudo_inputs, "an integer above 0", lambda u: u > 0, whole=True)
-        check_choice("selection", self.selection, SELECTIONS)
-        check_number("sparsity", self.sparsity, "a number, 0 or above", lambda w: w >= 0)
-        check_number("alpha", self.alpha, "a number in (0, 1): with alpha = 1 use VAE", lambda a: 0 < a < 1)
-        shares = self.slab_warmup
-        if not (isinstance(shares, (tuple, list)) and len(shares) == 2):
-            raise ValueError(f"slab_warmup must be two shares of the run, such as (0.2, 0.3); got {shares!r}.")
-        for share in shares:
-            check_number("slab_warmup", share, "two shares of the run in [0, 1], begin and end", lambda s: 0 <= s <= 1)
-        if shares[0] > shares[1]:
-            raise ValueError(f"slab_warmup must begin before it ends; got {shares!r}.")
+        if self.slab_warmup[0] > self.slab_warmup[1]:
+            raise ValueError(f"slab_warmup must begin before it ends; got {self.slab_warmup!r}.")
 
     def posterior(self) -> Family:
         return WarmSpikeSlabPosterior(self._gate())

@@ -9,7 +9,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 from torch.distributions import Distribution
 
-from sparsevae.checks import check_number
+from sparsevae.checks import NOT_NEGATIVE, POSITIVE, In, Note, OneOf
 from sparsevae.distributions.discrete_draws import CappedDraw, CountsDraw, GatedConcrete, Temperature
 from sparsevae.distributions.family import Family
 from sparsevae.inputs.base import Array
@@ -19,11 +19,11 @@ from sparsevae.latent.priors import FixedCapped, FixedCounts, Prior
 from sparsevae.models.discrete_vae import DiscreteCoder
 from sparsevae.networks.architectures import Sizes, chosen
 from sparsevae.networks.dense import Branched, initialise
-from sparsevae.parameters import check_choice, check_flag, check_sizes, parameters
+from sparsevae.parameters import check_value, parameters
 from sparsevae.sampling.gradients import ESTIMATORS
 from sparsevae.schedules import Schedule
 
-FEATURES = ("counts", "distinct")
+GRADIENTS = ("auto", "paper", *ESTIMATORS)
 
 
 class Presence(nn.Module):
@@ -73,74 +73,71 @@ class SDLGM(DiscreteCoder):
     0
     """
 
-    cap: Annotated[int, "L0: the most features that a code may have."] = 10
-    features: Annotated[str, "counts (the paper's multinomial) or distinct (at most `cap` different ones)."] = "counts"
-    alpha: Annotated[float, "Prior share of the cap in use, in (0, 1); for counts P(gate on): lambda_0."] = 0.5
-    kl: Annotated[str, "For features='counts', which KL: tight (of the code itself) or paper (larger)."] = "tight"
-    gradient: Annotated[str, "How gradients pass the draws: auto, paper (relaxed counts), or one of `gradients`."] = (
-        "auto"
-    )
+    cap: Annotated[int, POSITIVE, "L0: the most features that a code may have."] = 10
+    features: Annotated[
+        str, OneOf("counts", "distinct"), "counts (the paper's multinomial) or distinct (at most `cap` different ones)."
+    ] = "counts"
+    alpha: Annotated[float, In(0, 1, "()"), "Prior share of the cap in use; for counts P(gate on): lambda_0."] = 0.5
+    kl: Annotated[
+        str, OneOf("tight", "paper"), "For features='counts', which KL: tight (of the code itself) or paper (larger)."
+    ] = "tight"
+    gradient: Annotated[
+        str, OneOf(*GRADIENTS), "How gradients pass the draws: paper (relaxed counts), or one of `gradients`."
+    ] = "auto"
     tau: Annotated[
         float | str | Schedule,
+        POSITIVE,
+        OneOf("learned"),
         "Temperature of gates, for 'paper' (and, distinct, the concrete gradient): a number, a schedule, or 'learned'.",
     ] = 0.5
     tau_z: Annotated[
         float | str | Schedule,
+        POSITIVE,
+        OneOf("learned"),
         "For features='counts', as tau, the temperature of features, also of the concrete gradients.",
     ] = 0.5
-    tau_bounds: Annotated[tuple[float, float] | None, "Bounds of learned temperatures; None lets them run away."] = (
-        0.1,
-        2.0,
-    )
+    tau_bounds: Annotated[
+        tuple[float, float] | None,
+        In(0, 1, "()", double=True),
+        In(1, None, "()", double=True),
+        Note("such as (0.1, 2.0)"),
+        "Bounds of learned temperatures; None lets them run away.",
+    ] = (0.1, 2.0)
     gate_hidden: Annotated[
-        tuple[int, ...], "For features='counts', hidden layers of the net that gives P(gate on); in dense networks."
+        tuple[int, ...],
+        POSITIVE,
+        "For features='counts', hidden layers of the net that gives P(gate on); in dense networks.",
     ] = (64,)
     shared_layers: Annotated[
-        int, "For features='counts', hidden layers of the encoder that the gate net starts from; in dense networks."
+        int,
+        NOT_NEGATIVE,
+        "For features='counts', hidden layers of the encoder that the gate net starts from; in dense networks.",
     ] = 0
-    learned_prior: Annotated[bool, "Learn how likely the prior finds each feature; it starts from alpha."] = False
-    binary: Annotated[bool, "Let the decoder see which features are there, not how often: codes of 0 and 1."] = False
+    learned_prior: Annotated[
+        bool, OneOf(0, 1), "Learn how likely the prior finds each feature; it starts from alpha."
+    ] = False
+    binary: Annotated[
+        bool, OneOf(0, 1), "Let the decoder see which features are there, not how often: codes of 0 and 1."
+    ] = False
 
     def check(self) -> None:
         super().check()
-        check_number("cap", self.cap, "an integer above 0", lambda n: n > 0, whole=True)
-        check_choice("features", self.features, FEATURES)
-        check_number("alpha", self.alpha, "a number in (0, 1), the prior share of the cap in use", lambda a: 0 < a < 1)
-        check_choice("kl", self.kl, ("tight", "paper"))
-        check_choice("gradient", self.gradient, ("auto", "paper", *ESTIMATORS))
-        check_sizes("gate_hidden", self.gate_hidden, empty=True)
         layers = 1 if self.hidden is None else len(self.hidden)
-        depth = f"an integer from 0 to {layers}, the number of hidden layers"
-        check_number("shared_layers", self.shared_layers, depth, lambda k: 0 <= k <= layers, whole=True)
+        check_value("shared_layers", self.shared_layers, int, [In(0, layers), Note("of the encoder's hidden layers")])
         if self.shared_layers and (self.network not in ("auto", "dense") or self.encoder is not None):
             raise ValueError("shared_layers is for network='dense': other encoders share all of theirs with the gate.")
-        for name in ("binary", "learned_prior"):
-            check_flag(name, getattr(self, name))
-        self._check_temperatures()
+        for name in ("tau", "tau_z"):
+            if getattr(self, name) == "learned" and self._gradient() != "paper":
+                raise ValueError(
+                    f"{name} must be a number above 0, a schedule, or 'learned' with gradient='paper'; got 'learned' "
+                    f"with gradient={self.gradient!r}."
+                )
         able = [name for name, kind in ESTIMATORS.items() if "capped" in kind.kinds]
         if self.features == "distinct" and self._gradient() not in able:
             raise ValueError(
                 f"gradient={self.gradient!r} cannot keep the cap of features='distinct'; use auto, {', '.join(able)}, "
                 "or features='counts'."
             )
-
-    def _check_temperatures(self) -> None:
-        for name in ("tau", "tau_z"):
-            value = getattr(self, name)
-            if isinstance(value, str):
-                if value != "learned" or self._gradient() != "paper":
-                    raise ValueError(
-                        f"{name} must be a number above 0, a schedule, or 'learned' with gradient='paper'; got "
-                        f"{value!r} with gradient={self.gradient!r}."
-                    )
-            else:
-                self.check_above_0(name, also="'learned'")
-        if self.tau_bounds is not None:
-            expected = "two numbers around 1, such as (0.1, 2.0), or None"
-            if not (isinstance(self.tau_bounds, (tuple, list)) and len(self.tau_bounds) == 2):
-                raise ValueError(f"tau_bounds must be {expected}; got {self.tau_bounds!r}.")
-            check_number("tau_bounds", self.tau_bounds[0], expected, lambda low: 0 < low < 1, double=True)
-            check_number("tau_bounds", self.tau_bounds[1], expected, lambda high: high > 1, double=True)
 
     def _gradient(self) -> str:
         if self.gradient != "auto":

@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import nn
 from torch.nn.functional import logsigmoid
 
-from sparsevae.checks import check_number
+from sparsevae.checks import NOT_NEGATIVE, POSITIVE, In, OneOf
 from sparsevae.estimator.splits import MultiLabelKFold
 from sparsevae.estimator.supervised import Classifies, LabelUnitCoder
 from sparsevae.estimator.thresholds import best_threshold, cut
@@ -22,12 +22,11 @@ from sparsevae.latent.concatenated import ConcatenatedNetworks, ConcatenatedPost
 from sparsevae.latent.model import LatentModel
 from sparsevae.latent.supervised import Discriminative, Generative
 from sparsevae.likelihoods.labels import LABEL_LIKELIHOODS, log_odds
-from sparsevae.models.sdlgm import SDLGM
-from sparsevae.parameters import check_choice, parameters
+from sparsevae.models.sdlgm import GRADIENTS, SDLGM
+from sparsevae.parameters import parameters
 from sparsevae.schedules import Schedule
 
 RELAXED = ("paper", "concrete")  # gradients whose training draws lie between 0 and 1
-VARIANTS = ("dis", "gen", "con")
 
 
 @parameters
@@ -66,31 +65,47 @@ class SDLGMClassifier(Classifies, LabelUnitCoder):
     ((300, 4), True)
     """
 
-    variant: Annotated[str, "dis (y from x), gen (the labels also explain x) or con (with free features)."] = "dis"
+    variant: Annotated[
+        str, OneOf("dis", "gen", "con"), "dis (y from x), gen (the labels also explain x) or con (with free features)."
+    ] = "dis"
     cap: Annotated[
         int | None,
+        POSITIVE,
         "L0: most labels at once (distinct), draws (counts), in the law; None: most of a row. Predictions ignore it.",
     ] = None
-    features: Annotated[str, "distinct (at most `cap` labels) or counts (the paper's multinomial)."] = "distinct"
-    label_likelihood: Annotated[str, "marginals (each label for itself), set (all at once), relaxed."] = "marginals"
-    kl_weight: Annotated[float, "Weight of the KL to the prior."] = 0.01
-    x_weight: Annotated[float, "Weight of -log p(x|z) beside that of y; for gen and con."] = 0.1
-    free_features: Annotated[int, "Features of the code that are no labels; for con."] = 20
-    free_cap: Annotated[int, "The cap of the free features; for con."] = 5
-    max_labels: Annotated[int | None, "Most labels of a prediction; None: as many as a training row had."] = None
-    threshold: Annotated[
-        float | str, "P(label) above which it is predicted, or 'cv': the best by micro-F1 (.5 below 8 rows)."
-    ] = "cv"
-    folds: Annotated[int, "Folds of threshold='cv': so many more fits."] = 5
-    alpha: Annotated[float, "Prior share of the cap in use, in (0, 1); for counts P(gate on): lambda_0."] = 0.5
-    kl: Annotated[str, "KL of counts: tight (of the code itself) or paper (larger)."] = "tight"
-    gradient: Annotated[str, "How gradients pass the draws that explain x: as in SDLGM."] = "auto"
-    tau: Annotated[float | Schedule, "Temperature of gates, where gradients are relaxed."] = 0.5
-    tau_z: Annotated[float | Schedule, "For features='counts', that of features, where gradients are relaxed."] = 0.5
-    gate_hidden: Annotated[tuple[int, ...], "Hidden layers of the net that gives P(gate on); for counts, dense."] = (
-        64,
+    features: Annotated[
+        str, OneOf("distinct", "counts"), "distinct (at most `cap` labels) or counts (the paper's multinomial)."
+    ] = "distinct"
+    label_likelihood: Annotated[
+        str, OneOf(*LABEL_LIKELIHOODS), "marginals (each label for itself), set (all at once), relaxed."
+    ] = "marginals"
+    kl_weight: Annotated[float, NOT_NEGATIVE, "Weight of the KL to the prior."] = 0.01
+    x_weight: Annotated[float, NOT_NEGATIVE, "Weight of -log p(x|z) beside that of y; for gen and con."] = 0.1
+    free_features: Annotated[int, POSITIVE, "Features of the code that are no labels; for con."] = 20
+    free_cap: Annotated[int, POSITIVE, "The cap of the free features; for con."] = 5
+    max_labels: Annotated[int | None, POSITIVE, "Most labels of a prediction; None: as many as a training row had."] = (
+        None
     )
-    shared_layers: Annotated[int, "For features='counts', hidden layers of the encoder that the gate net shares."] = 0
+    threshold: Annotated[
+        float | str,
+        In(0, 1, "[)"),
+        OneOf("cv"),
+        "P(label) above which it is predicted, or 'cv': the best by micro-F1 (.5 below 8 rows).",
+    ] = "cv"
+    folds: Annotated[int, In(1, None, "()"), "Folds of threshold='cv': so many more fits."] = 5
+    alpha: Annotated[float, In(0, 1, "()"), "Prior share of the cap in use; for counts P(gate on): lambda_0."] = 0.5
+    kl: Annotated[str, OneOf("tight", "paper"), "KL of counts: tight (of the code itself) or paper (larger)."] = "tight"
+    gradient: Annotated[str, OneOf(*GRADIENTS), "How gradients pass the draws that explain x: as in SDLGM."] = "auto"
+    tau: Annotated[float | Schedule, POSITIVE, "Temperature of gates, where gradients are relaxed."] = 0.5
+    tau_z: Annotated[
+        float | Schedule, POSITIVE, "For features='counts', that of features, where gradients are relaxed."
+    ] = 0.5
+    gate_hidden: Annotated[
+        tuple[int, ...], POSITIVE, "Hidden layers of the net that gives P(gate on); for counts, dense."
+    ] = (64,)
+    shared_layers: Annotated[
+        int, NOT_NEGATIVE, "For features='counts', hidden layers of the encoder that the gate net shares."
+    ] = 0
 
     text: ClassVar[None] = None  # type: ignore[misc]  # thresholds are tuned on rows of numbers: a field no longer
     learned: ClassVar[tuple[str, ...]] = (
@@ -100,19 +115,6 @@ class SDLGMClassifier(Classifies, LabelUnitCoder):
 
     def check(self) -> None:
         super().check()
-        check_choice("variant", self.variant, VARIANTS)
-        check_choice("label_likelihood", self.label_likelihood, LABEL_LIKELIHOODS)
-        for name in ("kl_weight", "x_weight"):
-            check_number(name, getattr(self, name), "a number, 0 or above", lambda w: w >= 0)
-        for name in ("free_features", "free_cap", "cap", "max_labels"):
-            if getattr(self, name) is not None or name.startswith("free"):
-                check_number(name, getattr(self, name), "an integer above 0", lambda n: n > 0, whole=True)
-        check_number("folds", self.folds, "an integer above 1", lambda k: k > 1, whole=True)
-        if not isinstance(self.threshold, str) or self.threshold != "cv":
-            check_number("threshold", self.threshold, "a number in [0, 1), or 'cv'", lambda t: 0 <= t < 1)
-        for name in ("tau", "tau_z"):
-            if isinstance(getattr(self, name), str):
-                raise ValueError(f"{name} must be a number above 0 or a schedule, got {getattr(self, name)!r}.")
         if self.label_likelihood == "relaxed" and (self._gradient() not in RELAXED or self.features != "counts"):
             raise ValueError(
                 "label_likelihood='relaxed' learns from draws between 0 and 1: it needs features='counts' and "

@@ -13,7 +13,7 @@ from sklearn.base import RegressorMixin
 from torch import Tensor, nn
 from torch.distributions import Distribution
 
-from sparsevae.checks import check_number
+from sparsevae.checks import NOT_NEGATIVE, POSITIVE, In, OneOf
 from sparsevae.distributions.counts import Counts
 from sparsevae.distributions.kl import divergence, pair
 from sparsevae.estimator.supervised import LabelUnitCoder
@@ -149,24 +149,24 @@ class SDLGMCounter(RegressorMixin, LabelUnitCoder):
     text: ClassVar[None] = None  # type: ignore[misc]
     target: ClassVar[str] = "counts"
 
-    cap: Annotated[int | None, "L0: most things in all; None: `columns`, or the largest total of a row."] = None
-    columns: Annotated[int | None, "Vertical strips of the image, one thing in each at most; None: no strips."] = None
-    kl_weight: Annotated[float, "Weight of the KL to the prior."] = 0.0
-    alpha: Annotated[float, "Prior share of the cap in use, in (0, 1): P(gate on), the paper's lambda_0."] = 0.5
-    kl: Annotated[str, "KL of counts: tight (of the code itself) or paper (larger)."] = "tight"
-    gate_hidden: Annotated[tuple[int, ...], "Hidden layers of the net that gives P(gate on); for dense networks."] = (
-        64,
+    cap: Annotated[int | None, POSITIVE, "L0: most things in all; None: `columns`, or the largest total of a row."] = (
+        None
     )
-    shared_layers: Annotated[int, "Hidden layers of the encoder that the gate net starts from."] = 0
+    columns: Annotated[
+        int | None, POSITIVE, "Vertical strips of the image, one thing in each at most; None: no strips."
+    ] = None
+    kl_weight: Annotated[float, NOT_NEGATIVE, "Weight of the KL to the prior."] = 0.0
+    alpha: Annotated[float, In(0, 1, "()"), "Prior share of the cap in use: P(gate on), the paper's lambda_0."] = 0.5
+    kl: Annotated[str, OneOf("tight", "paper"), "KL of counts: tight (of the code itself) or paper (larger)."] = "tight"
+    gate_hidden: Annotated[
+        tuple[int, ...], POSITIVE, "Hidden layers of the net that gives P(gate on); for dense networks."
+    ] = (64,)
+    shared_layers: Annotated[int, NOT_NEGATIVE, "Hidden layers of the encoder that the gate net starts from."] = 0
 
     learned: ClassVar[tuple[str, ...]] = (*LabelUnitCoder.learned, "single_", "cap_", "mean_")
 
     def check(self) -> None:
         super().check()
-        for name in ("cap", "columns"):
-            if getattr(self, name) is not None:
-                check_number(name, getattr(self, name), "an integer above 0, or None", lambda n: n > 0, whole=True)
-        check_number("kl_weight", self.kl_weight, "a number, 0 or above", lambda w: w >= 0)
         self.refuse_free_bits()
         if self._training().binarise:
             raise ValueError("training.binarise would make counts 0 or 1: binarise X beforehand.")

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar
 
+from sparsevae.checks import NOT_NEGATIVE, OneOf
 from sparsevae.distributions.family import Family
 from sparsevae.estimator.coder import SparseCoder
 from sparsevae.latent.posteriors import GaussianPosterior, PointPosterior
 from sparsevae.latent.priors import Prior, StandardNormal
-from sparsevae.parameters import check_flag, check_weight, parameters
+from sparsevae.parameters import parameters
 
 
 class GaussianCoder(SparseCoder):
@@ -57,11 +58,9 @@ class VAE(GaussianCoder):
     (1438, 8)
     """
 
-    noise: Annotated[bool, "Whether codes are drawn; False: a plain autoencoder, penalised by z^2/2."] = True
-
-    def check(self) -> None:
-        super().check()
-        check_flag("noise", self.noise)
+    noise: Annotated[bool, OneOf(0, 1), "Whether codes are drawn; False: a plain autoencoder, penalised by z^2/2."] = (
+        True
+    )
 
     def posterior(self) -> Family:
         return super().posterior() if self.noise else PointPosterior()
@@ -90,11 +89,7 @@ class BetaVAE(VAE):
 
     defaults_by_kind: ClassVar[Mapping[str, Mapping[str, Any]]] = {"numbers": {"beta": 4.0}, "texts": {"beta": 0.1}}
 
-    beta: Annotated[float | None, "Weight of the KL in training; None: 4, for texts .1."] = None
-
-    def check(self) -> None:
-        super().check()
-        check_weight("beta", self.beta)
+    beta: Annotated[float | None, NOT_NEGATIVE, "Weight of the KL in training; None: 4, for texts .1."] = None
 
     def weights(self) -> dict[str, float]:
         return {"kl_z": float(self._value("beta"))}

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar
 
-from sparsevae.checks import check_number
+from sparsevae.checks import NOT_NEGATIVE, POSITIVE, In, OneOf
 from sparsevae.distributions.family import Family
 from sparsevae.estimator.coder import SparseCoder
 from sparsevae.latent.posteriors import SlabPosterior, SpikeSlabPosterior
 from sparsevae.latent.priors import FixedSpikeSlab, Prior
-from sparsevae.parameters import check_choice, check_weight, parameters
+from sparsevae.parameters import parameters
 from sparsevae.sampling.gradients import GATES, SLOPE, Estimator, build_estimator, scheduled
 from sparsevae.schedules import Linear, Schedule
 
@@ -26,23 +26,18 @@ class GatedCoder(SparseCoder):
 
     gate: Annotated[
         str | None,
-        "How gradients pass the gates: sigmoid (VSC's paper), or an estimator of `gradients`: "
-        "straight-through-concrete, rloo and more. None: sigmoid, for texts straight-through-concrete.",
+        OneOf(*GATES),
+        "How gradients pass the gates: sigmoid (VSC's paper), or an estimator of `gradients`. None: sigmoid, for texts "
+        "straight-through-concrete.",
     ] = None
-    sharpness: Annotated[tuple[float, float], "Sharpness of the sigmoid gate, first and last."] = (50.0, 200.0)
-    temperature: Annotated[float, "Temperature of the concrete gates."] = 0.5
-    kl_z: Annotated[float | None, "Weight of the KL of z in training; None: 1, for texts .05. Scores have 1."] = None
-
-    def check(self) -> None:
-        super().check()
-        if self.gate is not None:
-            check_choice("gate", self.gate, GATES)
-        if not (isinstance(self.sharpness, (tuple, list)) and len(self.sharpness) == 2):
-            raise ValueError(f"sharpness must be two numbers above 0, first and last; got {self.sharpness!r}.")
-        for sharpness in self.sharpness:
-            check_number("sharpness", sharpness, "two numbers above 0, first and last", lambda c: c > 0)
-        check_number("temperature", self.temperature, "a number above 0", lambda t: t > 0)
-        check_weight("kl_z", self.kl_z)
+    sharpness: Annotated[tuple[float, float], POSITIVE, "Sharpness of the sigmoid gate, first and last."] = (
+        50.0,
+        200.0,
+    )
+    temperature: Annotated[float, POSITIVE, "Temperature of the concrete gates."] = 0.5
+    kl_z: Annotated[
+        float | None, NOT_NEGATIVE, "Weight of the KL of z in training; None: 1, for texts .05. Scores have 1."
+    ] = None
 
     def weights(self) -> dict[str, float]:
         return {"kl_z": float(self._value("kl_z"))}
@@ -94,12 +89,9 @@ class VSC(GatedCoder):
         "texts": {**GatedCoder.defaults_by_kind["texts"], "alpha": 0.4},
     }
 
-    alpha: Annotated[float | None, "Prior probability that a unit is on, in (0, 1]; None: .1, for texts .4."] = None
-
-    def check(self) -> None:
-        super().check()
-        if self.alpha is not None:
-            check_number("alpha", self.alpha, "a number in (0, 1], the prior P(unit on)", lambda a: 0 < a <= 1)
+    alpha: Annotated[float | None, In(0, 1, "(]"), "Prior probability that a unit is on; None: .1, for texts .4."] = (
+        None
+    )
 
     def posterior(self) -> Family:
         if self._value("alpha") == 1:
