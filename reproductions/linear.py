@@ -110,9 +110,7 @@ class LinearMultiLabel(MultiOutputMixin, ClassifierMixin, BaseEstimator):
            [1, 1]])
     """
 
-    loss: Annotated[str, OneOf(*RULES), "logistic (each label for itself), softmax or sparsemax (labels share 1)"] = (
-        "logistic"
-    )
+    loss: Annotated[str, OneOf(*RULES), "logistic: each label for itself; the others: labels share 1"] = "logistic"
     regularisation: Annotated[float, In(0, double=True), "strength of the penalty on the weights"] = 0.1
     threshold: Annotated[float | None, POSITIVE, "see the table; the higher, the fewer labels"] = None
     max_iter: Annotated[int, POSITIVE, "the most steps of L-BFGS"] = 100

@@ -120,7 +120,6 @@ class Seed(In):
 
 
 POSITIVE = In(0, None, "()")
-NOT_NEGATIVE = In(0)
 
 
 class OneOf:

@@ -50,11 +50,9 @@ def parameters(cls: type[T]) -> type[T]:
     cls = dataclasses.dataclass(kw_only=True, eq=False, repr=False)(cls)
     arguments = documented(cls)
     cls.__init__.__annotations__ = {p.name: p.type for p in arguments} | {"return": None}
-    sections = {
-        "Parameters": ((p.name, f"{spelled(p.type, p.rules)}, default={p.default!r}", p.help) for p in arguments),
-        "Attributes": ((name, *about) for name, about in _attributes(cls).items()),
-    }
-    for title, entries in sections.items():
+    given = ((p.name, f"{spelled(p.type, p.rules)}, default={p.default!r}", p.help) for p in arguments)
+    learned = ((name, f"{kind}, {text}", "") for name, (kind, text) in _attributes(cls).items())
+    for title, entries in {"Parameters": given, "Attributes": learned}.items():
         lines = [title, "    ----------"]
         for name, kind, text in entries:
             lines += [f"    {name} : {kind}"]
@@ -182,7 +180,8 @@ def _is(value: Any, kind: Any) -> bool:
     origin = typing.get_origin(kind) or kind
     if origin in (int, float, tuple, collections.abc.Callable):
         return False
-    return isinstance(value, {bool: (bool, np.bool_), dict: Mapping}.get(origin, origin))
+    instances: dict[Any, Any] = {bool: (bool, np.bool_), dict: Mapping}
+    return isinstance(value, instances.get(origin, origin))
 
 
 def _check_course(name: str, course: Any, legal: In) -> None:

@@ -28,7 +28,6 @@ from sparsevae.training.settings import Training
 
 _NESTED = ("training", "text")  # parameters that have parameters
 _SCALED = Note("1e-3 to 1e-1 suits scaled data")
-_NETWORK = Note("a torch.nn.Module")
 
 
 @parameters
@@ -37,40 +36,31 @@ class Recipe(BaseEstimator):
 
     n_components: Annotated[int, POSITIVE, "Number of latent units J."] = field(default=64, kw_only=False)
     hidden: Annotated[
-        tuple[int, ...] | None,
-        POSITIVE,
-        Note("such as (400,)"),
-        "Hidden layers of the encoder; the decoder mirrors them. None: (400,); for texts, one GRU, (128,).",
+        tuple[int, ...] | None, POSITIVE, "The encoder's layers; the decoder mirrors them. None: (400,); texts: (128,)."
     ] = None
     network: Annotated[
-        str,
-        OneOf("auto", *NETWORKS),
-        "auto (gru for texts, dense for numbers), conv (any image; then `hidden`), asperti (28 x 28), mat (32 x 32).",
+        str, OneOf("auto", *NETWORKS), "auto: gru for texts, else dense. conv: any image, asperti 28 x 28, mat 32 x 32."
     ] = "auto"
     image_shape: Annotated[
-        tuple[int, int] | tuple[int, int, int] | None,
-        POSITIVE,
-        Note("such as (28, 28) or (32, 32, 3)"),
-        "(H, W) or (H, W, C) of a row, for convolutions and pictures; None: a square grey image.",
+        tuple[int, int] | tuple[int, int, int] | None, POSITIVE, "(H, W) or (H, W, C) of a row; None: a grey square."
     ] = None
-    likelihood: Annotated[
-        str, OneOf(*LIKELIHOODS), "p(x|z); gaussian learns its variance, auto is bernoulli for zeros and ones."
-    ] = "auto"
-    variance_floor: Annotated[
-        float, POSITIVE, _SCALED, "Least variance of likelihood='gaussian' or 'spike-slab', in scaled units."
-    ] = 0.03
-    variance: Annotated[
-        float, POSITIVE, _SCALED, "Variance of likelihood='fixed-gaussian' or 'laplace', in scaled units."
-    ] = 0.1
-    scale: Annotated[str, OneOf(*scalings.SCALES), "How X is scaled; stored, and undone by inverse_transform."] = "auto"
-    encoder: Annotated[
-        nn.Module | None, _NETWORK, "Your own network, (B, D) -> (B, any width); a linear head is added."
-    ] = None
-    decoder: Annotated[
-        nn.Module | None, _NETWORK, "Your own network, (B, J) -> (B, any width); a linear head is added."
-    ] = None
+    likelihood: Annotated[str, OneOf(*LIKELIHOODS), "p(x|z); gaussian learns its variance."] = "auto"
+    variance_floor: Annotated[float, POSITIVE, _SCALED, "Least learned variance, in scaled units."] = 0.03
+    variance: Annotated[float, POSITIVE, _SCALED, "Variance of fixed-gaussian and laplace, in scaled units."] = 0.1
+    scale: Annotated[str, OneOf(*scalings.SCALES), "How X is scaled; inverse_transform undoes it."] = "auto"
+    encoder: Annotated[nn.Module | None, "Your own network, (B, D) -> (B, any width); a linear head is added."] = None
+    decoder: Annotated[nn.Module | None, "Your own network, (B, J) -> (B, any width); a linear head is added."] = None
     text: Annotated[Text | None, "How texts are read; None means Text()."] = None
     training: Annotated[Training | None, "Training settings; None means Training()."] = None
+
+    attributes: ClassVar[Mapping[str, tuple[str, str]]] = {
+        "model_": ("LatentModel", "the networks: q(z|x) from `model_.encode`, p(x|z) from `model_.decode`"),
+        "likelihood_": ("str", "the name of p(x|z), for models that have one"),
+        "scaling_": ("Scaling", "from X's units to the networks', and back; texts have none"),
+        "history_": ("History", "one row per report"),
+        "training_": ("Training", "the settings in use, with what None came to"),
+        "n_features_in_": ("int", "the columns of X; `feature_names_in_` their names, if it had any"),
+    }
 
     model_class: ClassVar[type[LatentModel]] = LatentModel
     defaults_by_kind: ClassVar[Mapping[str, Mapping[str, Any]]] = {}  # kind of data -> argument -> what None means

@@ -46,6 +46,7 @@ class LabelledCoder(SparseCoder):
     training: Annotated[
         Training | None, "Training settings; None means Training(validation_fraction=0.1, patience=5)."
     ] = None
+    attributes: ClassVar[Mapping[str, tuple[str, str]]] = {"label_names_": ("list of str", "the names of y's columns")}
     target: ClassVar[str] = "y"  # what of a data set is learned from: its y, or this part of its truth
 
     @classmethod
@@ -222,6 +223,9 @@ class Classifies(ClassifierMixin):
     Learned: `classes_`; `single_`, whether y is one class a row; `sparse_`, whether it is CSR.
     """
 
+    attributes: ClassVar[Mapping[str, tuple[str, str]]] = {
+        "classes_": ("ndarray (L,)", "the classes of y, or the numbers of its columns"),
+    }
     n_labels_: int
     label_names_: list[str]
 

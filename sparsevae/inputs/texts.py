@@ -27,6 +27,7 @@ from sparsevae.text.widths import choose_widths
 
 _MULTIPLE = 8  # rows have so many positions, or a multiple
 _AT_ONCE = {"cpu": 32, "cuda": 512}  # texts that are read, scored or written together: each is many steps
+_COLUMN = Note("the name of a column; of one without a name pass its texts, X[column]")
 _PAPER = 20_000  # words of HSVAE's vocabulary
 
 
@@ -38,23 +39,17 @@ class Text(BaseEstimator):
     """
 
     tokenizer: Annotated[
-        str,
-        OneOf(*TOKENIZERS),
-        "words (any language), space (text that is split already) or paper (HSVAE's DBpedia); see `Vocabulary`.",
+        str, OneOf(*TOKENIZERS), "words (any language), space (of texts that are split), paper (HSVAE's DBpedia)."
     ] = "words"
     size: Annotated[
         int | None,
-        In(1, None, "()"),
+        In(2),
         "Most words of the vocabulary: the most frequent ones, the unknown word among them; None: as many as leave at "
         "most 5 % of the words unknown, and none seen but once, from 1,000 to 20,000; 20,000 for tokenizer='paper'.",
     ] = None
     min_count: Annotated[int, POSITIVE, "Words that are seen less often are unknown."] = 1
     max_length: Annotated[int, POSITIVE, "Most words of a text; of a longer one the beginning is kept."] = 60
-    column: Annotated[
-        str | None,
-        Note("the name of a column; of one without a name pass its texts, X[column]"),
-        "The column of texts, where X is a DataFrame or a .csv or .parquet file.",
-    ] = None
+    column: Annotated[str | None, _COLUMN, "The column of texts of a DataFrame, a .csv or a .parquet file."] = None
     embedding: Annotated[int, POSITIVE, "Numbers that stand for a word inside the networks."] = 128
     vocabulary: Annotated[
         Vocabulary | None, "One of your own, instead of tokenizer, size and min_count; None: learned from the texts."

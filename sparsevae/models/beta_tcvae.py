@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from sparsevae.checks import NOT_NEGATIVE, OneOf
+from sparsevae.checks import In, OneOf
 from sparsevae.latent.objective import Objective, nll
 from sparsevae.latent.terms import TC_ESTIMATORS, total_correlation
 from sparsevae.models.vae import GaussianCoder
@@ -25,6 +25,8 @@ class BetaTCVAE(GaussianCoder):
 
     {parameters}
 
+    {attributes}
+
     References
     ----------
     Chen, Li, Grosse, Duvenaud, "Isolating sources of disentanglement in variational autoencoders", 2018.
@@ -38,7 +40,7 @@ class BetaTCVAE(GaussianCoder):
     True
     """
 
-    beta: Annotated[float, NOT_NEGATIVE, "Weight of the total correlation in training."] = 6.0
+    beta: Annotated[float, In(0), "Weight of the total correlation in training."] = 6.0
     estimator: Annotated[str, OneOf(*TC_ESTIMATORS), "How a batch estimates q(z)."] = "stratified"
 
     def check(self) -> None:

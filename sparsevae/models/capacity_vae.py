@@ -5,7 +5,7 @@ from __future__ import annotations
 from numbers import Integral
 from typing import Annotated
 
-from sparsevae.checks import NOT_NEGATIVE, Position
+from sparsevae.checks import In, Position
 from sparsevae.latent.objective import Objective, nll
 from sparsevae.latent.terms import Capacity
 from sparsevae.models.vae import GaussianCoder
@@ -24,6 +24,8 @@ class CapacityVAE(GaussianCoder):
 
     {parameters}
 
+    {attributes}
+
     References
     ----------
     Burgess et al., "Understanding disentangling in beta-VAE", 2018. HSVAE's dense baseline holds C at 0, 5, 10 or 15.
@@ -37,9 +39,9 @@ class CapacityVAE(GaussianCoder):
     5
     """
 
-    capacity: Annotated[float, NOT_NEGATIVE, "C, in nats: where the mean KL of a batch is held."] = 10.0
+    capacity: Annotated[float, In(0), "C, in nats: where the mean KL of a batch is held."] = 10.0
     ramp: Annotated[int | float, Position(), "Where C has grown from 0 to its value; 0: it is fixed."] = 0
-    gamma: Annotated[float, NOT_NEGATIVE, "Weight of the distance from C."] = 10.0
+    gamma: Annotated[float, In(0), "Weight of the distance from C."] = 10.0
 
     def check(self) -> None:
         super().check()

@@ -65,13 +65,7 @@ class CodeClassifier(Classifies, LabelledCoder):
 
     {parameters}
 
-    Attributes
-    ----------
-    classes_ : (L,)
-        The classes of y, or the numbers of its columns.
-    label_names_ : list of str
-    model_, scaling_, history_
-        As in `VAE`.
+    {attributes}
 
     References
     ----------

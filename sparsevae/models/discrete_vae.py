@@ -20,10 +20,8 @@ from sparsevae.schedules import Schedule
 class DiscreteCoder(SparseCoder):
     """What models with discrete codes share: the settings of the estimators that pass gradients through their draws."""
 
-    slope: Annotated[
-        float | Schedule, POSITIVE, "By what gradient='slope-annealed' multiplies the logits: a number or a schedule."
-    ] = SLOPE
-    samples: Annotated[int, In(1, None, "()"), "Draws of an item that gradient='rloo' compares."] = 4
+    slope: Annotated[float | Schedule, POSITIVE, "Factor of the logits, for gradient='slope-annealed'."] = SLOPE
+    samples: Annotated[int, In(2), "Draws of an item that gradient='rloo' compares."] = 4
 
     def check(self) -> None:
         super().check()
@@ -61,10 +59,7 @@ class DiscreteVAE(DiscreteCoder):
 
     {parameters}
 
-    Attributes
-    ----------
-    model_, scaling_, likelihood_, history_
-        As in `VAE`.
+    {attributes}
 
     References
     ----------
@@ -80,9 +75,7 @@ class DiscreteVAE(DiscreteCoder):
     ('csr', {1.0}, True)
     """
 
-    categories: Annotated[
-        int | None, In(1, None, "()"), "Units of a group, exactly one of them on; None: independent bits."
-    ] = None
+    categories: Annotated[int | None, In(2), "Units of a group, of which one is on; None: independent bits."] = None
     gradient: Annotated[str, OneOf(*ESTIMATORS), "How gradients pass the draws."] = "straight-through-concrete"
     temperature: Annotated[float | Schedule, POSITIVE, "Temperature of the concrete gradients."] = 0.5
     alpha: Annotated[float, In(0, 1, "()"), "Prior probability that a bit is on."] = 0.5

@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar
 import torch
 from torch import Tensor
 
-from sparsevae.checks import NOT_NEGATIVE, POSITIVE, In, Note, OneOf
+from sparsevae.checks import POSITIVE, In, Note, OneOf
 from sparsevae.inputs.base import Array
 from sparsevae.inputs.batch import Batch, blocks
 from sparsevae.latent.model import LatentModel, Observed, Site, Trace
@@ -49,6 +49,11 @@ class Hierarchical(LatentModel):
         return torch.cat([gamma[..., : rows // shared, :]] * shared, -2)
 
 
+_GATES = OneOf(*(name for name in GATES if "slope" not in GATES[name].knobs))
+_STEEP = Note("for 'slope-annealed' use VSC: here a gate is as likely as gamma says, never steeper")
+_ZERO, _SPIKE = OneOf(0), In(1e-3, 1, "[)")  # between them steps diverge
+
+
 @parameters
 class HSVAE(GatedCoder):
     r"""Spike-and-slab codes whose gates have a Beta law of their own: hierarchical sparse VAE.
@@ -70,10 +75,7 @@ class HSVAE(GatedCoder):
 
     {parameters}
 
-    Attributes
-    ----------
-    model_, scaling_, likelihood_, history_
-        As in `VAE`.
+    {attributes}
 
     References
     ----------
@@ -98,34 +100,12 @@ class HSVAE(GatedCoder):
         "texts": {"beta": 1.2, "kl_z": 0.05, "kl_gamma": 0.03, "gate": "straight-through-concrete"},
     }
 
-    alpha: Annotated[
-        float, POSITIVE, "Prior concentration of off: P(unit off) = alpha / (alpha + beta) in the mean."
-    ] = 1.5
-    beta: Annotated[
-        float | None,
-        POSITIVE,
-        "Prior concentration of on; alpha + beta says how firmly gates are held there. None: .5, for texts 1.2.",
-    ] = None
-    gate: Annotated[
-        str | None,
-        OneOf(*(name for name in GATES if "slope" not in GATES[name].knobs)),
-        Note("for 'slope-annealed' use VSC: here a gate is as likely as gamma says, never steeper"),
-        "How gradients pass the gates. None: straight-through-concrete.",
-    ] = None
-    spike_scale: Annotated[
-        float,
-        OneOf(0),
-        In(1e-3, 1, "[)"),  # below, steps diverge
-        "Standard deviation of an off unit: 0, exact zeros, or .05 as in the paper.",
-    ] = 0.0
-    kl_z: Annotated[
-        float | None, NOT_NEGATIVE, "Weight of the KL of z in training (psi, .01 in the paper); None: 1, for texts .05."
-    ] = None
-    kl_gamma: Annotated[
-        float | None,
-        NOT_NEGATIVE,
-        "Weight of the KL of gamma in training (lambda, .01 in the paper); None: 1, for texts .03.",
-    ] = None
+    alpha: Annotated[float, POSITIVE, "Prior concentration of off: P(off) = alpha / (alpha + beta) in the mean."] = 1.5
+    beta: Annotated[float | None, POSITIVE, "Prior concentration of on; None: .5, for texts 1.2."] = None
+    gate: Annotated[str | None, _GATES, _STEEP, "How gradients pass the gates; None: straight-through-concrete."] = None
+    spike_scale: Annotated[float, _ZERO, _SPIKE, "Standard deviation of an off unit; .05 in the paper."] = 0.0
+    kl_z: Annotated[float | None, In(0), "Weight of the KL of z (psi); None: 1, for texts .05."] = None
+    kl_gamma: Annotated[float | None, In(0), "Weight of the KL of gamma (lambda); None: 1, for texts .03."] = None
     n_gamma: Annotated[int, POSITIVE, "N: draws of gamma an item in training (equation 10)."] = 1
     n_z: Annotated[int, POSITIVE, "M: draws of z for each gamma in training."] = 1
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar
 
 from torch import Tensor
 
-from sparsevae.checks import NOT_NEGATIVE, In
+from sparsevae.checks import In
 from sparsevae.inputs.batch import Batch
 from sparsevae.latent.model import LatentModel, Trace
 from sparsevae.latent.objective import Objective, free_bits, kl, nll
@@ -42,6 +42,8 @@ class MAT(GaussianCoder):
 
     {parameters}
 
+    {attributes}
+
     References
     ----------
     Mathieu, Rainforth, Siddharth, Teh, "Disentangling disentanglement in variational autoencoders", 2019.
@@ -63,13 +65,9 @@ class MAT(GaussianCoder):
     }
 
     off: Annotated[float, In(0, 1, "[)"), "Prior probability that a unit is off."] = 0.8
-    spike: Annotated[
-        float,
-        In(1e-3, 1, "[)"),  # below, steps diverge
-        "Standard deviation of a unit that is off.",
-    ] = 0.05
-    kl_weight: Annotated[float | None, NOT_NEGATIVE, "Weight of the KL (psi); None: 1, for texts .1."] = None
-    mmd_weight: Annotated[float, NOT_NEGATIVE, "Weight of the MMD (lambda)."] = 100.0
+    spike: Annotated[float, In(1e-3, 1, "[)"), "Standard deviation of a unit that is off."] = 0.05  # less diverges
+    kl_weight: Annotated[float | None, In(0), "Weight of the KL (psi); None: 1, for texts .1."] = None
+    mmd_weight: Annotated[float, In(0), "Weight of the MMD (lambda)."] = 100.0
 
     def check(self) -> None:
         super().check()

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, ClassVar
 
 import torch
 from torch import nn
 
-from sparsevae.checks import NOT_NEGATIVE, POSITIVE, In, Note, OneOf
+from sparsevae.checks import POSITIVE, In, Note, OneOf
 from sparsevae.distributions.family import Family
 from sparsevae.latent.model import LatentModel
 from sparsevae.latent.objective import Objective, free_bits, kl, nll
@@ -38,10 +39,7 @@ class PseudoVSC(VSC):
 
     {parameters}
 
-    Attributes
-    ----------
-    model_, scaling_, likelihood_, history_
-        As in `VAE`; `model_.prior.inputs` are the pseudo-inputs, `model_.prior.rho` how often each is chosen.
+    {attributes}
 
     References
     ----------
@@ -56,22 +54,18 @@ class PseudoVSC(VSC):
     (torch.Size([5, 64]), 1.0)
     """
 
+    attributes: ClassVar[Mapping[str, tuple[str, str]]] = {
+        "model_.prior.inputs": ("Tensor (U, D)", "the pseudo-inputs"),
+        "model_.prior.rho": ("Tensor (U,)", "how often each is chosen"),
+    }
     text: ClassVar[None] = None  # type: ignore[misc]  # its prior is made of rows that move: a field no longer
 
-    alpha: Annotated[
-        float,
-        In(0, 1, "()"),
-        Note("with alpha = 1 use VAE"),
-        "Mean P(on) that the aggregate-sparsity term pulls pseudo-inputs to.",
-    ] = 0.1
+    alpha: Annotated[float, In(0, 1, "()"), Note("with alpha = 1 use VAE"), "Mean P(on) of pseudo-inputs' codes."] = 0.1
     pseudo_inputs: Annotated[int, POSITIVE, "Number U of learned pseudo-inputs."] = 20
     selection: Annotated[str, OneOf(*SELECTIONS), "How a row chooses; softmax is ours."] = "softmax"
-    sparsity: Annotated[float, NOT_NEGATIVE, "Weight of the aggregate-sparsity term."] = 1.0
+    sparsity: Annotated[float, In(0), "Weight of the aggregate-sparsity term."] = 1.0
     slab_warmup: Annotated[
-        tuple[float, float],
-        In(0, 1),
-        Note("such as (0.2, 0.3)"),
-        "Shares of the run where the slabs begin to grow in, and where they are whole.",
+        tuple[float, float], In(0, 1), "Shares of the run where the slabs begin to grow in, and where they are whole."
     ] = (0.0, 0.02)
 
     def check(self) -> None:

@@ -9,7 +9,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 from torch.distributions import Distribution
 
-from sparsevae.checks import NOT_NEGATIVE, POSITIVE, In, Note, OneOf
+from sparsevae.checks import POSITIVE, In, Note, OneOf
 from sparsevae.distributions.discrete_draws import CappedDraw, CountsDraw, GatedConcrete, Temperature
 from sparsevae.distributions.family import Family
 from sparsevae.inputs.base import Array
@@ -23,7 +23,12 @@ from sparsevae.parameters import check_value, parameters
 from sparsevae.sampling.gradients import ESTIMATORS
 from sparsevae.schedules import Schedule
 
-GRADIENTS = ("auto", "paper", *ESTIMATORS)
+Alpha = Annotated[float, In(0, 1, "()"), "Prior share of the cap in use; for counts P(gate on): lambda_0."]
+KL = Annotated[str, OneOf("tight", "paper"), "For features='counts': tight (KL of the code itself) or paper (larger)."]
+Gradient = Annotated[str, OneOf("auto", "paper", *ESTIMATORS), "How gradients pass the draws; paper: relaxed counts."]
+GateHidden = Annotated[tuple[int, ...], POSITIVE, "For features='counts', dense: hidden layers for P(gate on)."]
+SharedLayers = Annotated[int, In(0), "For features='counts', dense: layers of the encoder for P(gate on) too."]
+_BOUNDS = In(0, 1, "()", double=True), In(1, None, "()", double=True)
 
 
 class Presence(nn.Module):
@@ -43,22 +48,17 @@ class SDLGM(DiscreteCoder):
     with probabilities pi(x). Their sum is exactly multinomial, so law, KL and mode are exact (erratum 14). The KL is
     that of the counts, L0 [KL_B(lambda; alpha) + lambda KL(pi || 1/K)]; kl="paper" is the published one, which also
     charges for features whose gate is off. features="distinct" is ours: n_components gates of which at most `cap` are
-    on, so `cap` different features, with exact normaliser, KL, draws and mode.
-
-    gradient="paper" relaxes gates and features, and its training objective is no bound; with tau="learned" and
-    tau_bounds=None it is the paper's, whose temperatures run away. Scores are always of hard draws.
+    on, so `cap` different features, with exact normaliser, KL, draws and mode. gradient="paper" relaxes gates and
+    features, and its training objective is no bound; with tau="learned" and tau_bounds=None it is the paper's, whose
+    temperatures run away. Scores are always of hard draws.
 
     {parameters}
 
-    Attributes
-    ----------
-    model_, scaling_, likelihood_, history_
-        As in `VAE`.
+    {attributes}
 
     References
     ----------
-    Xu, Onoro Rubio, Serra, Niepert, "Learning sparsity of representations with discrete latent variables" (sparse deep
-    latent generative model, SDLGM), equations 8 to 17.
+    Xu, Onoro Rubio, Serra, Niepert, "Learning sparsity of representations with discrete latent variables", eq. 8-17.
 
     Examples
     --------
@@ -77,48 +77,22 @@ class SDLGM(DiscreteCoder):
     features: Annotated[
         str, OneOf("counts", "distinct"), "counts (the paper's multinomial) or distinct (at most `cap` different ones)."
     ] = "counts"
-    alpha: Annotated[float, In(0, 1, "()"), "Prior share of the cap in use; for counts P(gate on): lambda_0."] = 0.5
-    kl: Annotated[
-        str, OneOf("tight", "paper"), "For features='counts', which KL: tight (of the code itself) or paper (larger)."
-    ] = "tight"
-    gradient: Annotated[
-        str, OneOf(*GRADIENTS), "How gradients pass the draws: paper (relaxed counts), or one of `gradients`."
-    ] = "auto"
+    alpha: Alpha = 0.5
+    kl: KL = "tight"
+    gradient: Gradient = "auto"
     tau: Annotated[
-        float | str | Schedule,
-        POSITIVE,
-        OneOf("learned"),
-        "Temperature of gates, for 'paper' (and, distinct, the concrete gradient): a number, a schedule, or 'learned'.",
+        float | str | Schedule, POSITIVE, OneOf("learned"), "Temperature of gates; distinct: of concrete gradients too."
     ] = 0.5
     tau_z: Annotated[
-        float | str | Schedule,
-        POSITIVE,
-        OneOf("learned"),
-        "For features='counts', as tau, the temperature of features, also of the concrete gradients.",
+        float | str | Schedule, POSITIVE, OneOf("learned"), "For features='counts', temperature of features, as tau."
     ] = 0.5
     tau_bounds: Annotated[
-        tuple[float, float] | None,
-        In(0, 1, "()", double=True),
-        In(1, None, "()", double=True),
-        Note("such as (0.1, 2.0)"),
-        "Bounds of learned temperatures; None lets them run away.",
+        tuple[float, float] | None, *_BOUNDS, "Bounds of learned temperatures; None lets them run away."
     ] = (0.1, 2.0)
-    gate_hidden: Annotated[
-        tuple[int, ...],
-        POSITIVE,
-        "For features='counts', hidden layers of the net that gives P(gate on); in dense networks.",
-    ] = (64,)
-    shared_layers: Annotated[
-        int,
-        NOT_NEGATIVE,
-        "For features='counts', hidden layers of the encoder that the gate net starts from; in dense networks.",
-    ] = 0
-    learned_prior: Annotated[
-        bool, OneOf(0, 1), "Learn how likely the prior finds each feature; it starts from alpha."
-    ] = False
-    binary: Annotated[
-        bool, OneOf(0, 1), "Let the decoder see which features are there, not how often: codes of 0 and 1."
-    ] = False
+    gate_hidden: GateHidden = (64,)
+    shared_layers: SharedLayers = 0
+    learned_prior: Annotated[bool, OneOf(0, 1), "Learn the prior of each feature; it starts from alpha."] = False
+    binary: Annotated[bool, OneOf(0, 1), "Show the decoder which features are there, not how often."] = False
 
     def check(self) -> None:
         super().check()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import nn
 from torch.nn.functional import logsigmoid
 
-from sparsevae.checks import NOT_NEGATIVE, POSITIVE, In, OneOf
+from sparsevae.checks import POSITIVE, In, OneOf
 from sparsevae.estimator.splits import MultiLabelKFold
 from sparsevae.estimator.supervised import Classifies, LabelUnitCoder
 from sparsevae.estimator.thresholds import best_threshold, cut
@@ -22,7 +22,7 @@ from sparsevae.latent.concatenated import ConcatenatedNetworks, ConcatenatedPost
 from sparsevae.latent.model import LatentModel
 from sparsevae.latent.supervised import Discriminative, Generative
 from sparsevae.likelihoods.labels import LABEL_LIKELIHOODS, log_odds
-from sparsevae.models.sdlgm import GRADIENTS, SDLGM
+from sparsevae.models.sdlgm import KL, SDLGM, Alpha, GateHidden, Gradient, SharedLayers
 from sparsevae.parameters import parameters
 from sparsevae.schedules import Schedule
 
@@ -35,22 +35,13 @@ class SDLGMClassifier(Classifies, LabelUnitCoder):
 
     .. math:: \mathcal L = -\log p(y | q(z|x)) + w_{KL}\, KL(q(z|x) \,\|\, p(z)) \; [\,- w_x\, E_q \log p(x|z)\,]
 
-    variant="dis" learns y from x. "gen" also lets the code, which is the label vector, explain x. "con" adds
-    `free_features`, which explain what labels do not. The encoder alone predicts.
-
-    features="distinct" (ours) has a gate per label, at most `cap` of them on. "counts" is the paper's: `cap` draws, on
-    with probability lambda(x), of features pi(x). The paper prints no likelihood of y. Here it is exact: "marginals",
-    each label by itself, for counts 1 - (1 - lambda pi_k)^L0; or "set". "relaxed" takes min(1, z) of a relaxed draw.
-
-    y is (n, L) of 0 and 1, dense or CSR, or (n,), one class per row; then the likeliest class is predicted. Training
-    stops early, on a tenth of the rows, and `folds` more fits tune the threshold: 1/2 predicts too few.
+    The encoder alone predicts. Counts are `cap` draws, on with probability lambda(x), of features pi(x). The likelihood
+    of y, which the paper does not print, is exact: P(label) of counts is 1 - (1 - lambda pi_k)^L0. "relaxed" takes
+    min(1, z) of a relaxed draw. y is (n, L) of 0 and 1, dense or CSR, or (n,), one class per row.
 
     {parameters}
 
-    Attributes
-    ----------
-    classes_, label_names_, cap_, max_labels_, threshold_
-        The classes of y, or the numbers of its columns; their names; what None and "cv" came to. More as in `VAE`.
+    {attributes}
 
     References
     ----------
@@ -68,46 +59,34 @@ class SDLGMClassifier(Classifies, LabelUnitCoder):
     variant: Annotated[
         str, OneOf("dis", "gen", "con"), "dis (y from x), gen (the labels also explain x) or con (with free features)."
     ] = "dis"
-    cap: Annotated[
-        int | None,
-        POSITIVE,
-        "L0: most labels at once (distinct), draws (counts), in the law; None: most of a row. Predictions ignore it.",
-    ] = None
+    cap: Annotated[int | None, POSITIVE, "L0: most labels (distinct) or draws (counts); None: most of a row."] = None
     features: Annotated[
         str, OneOf("distinct", "counts"), "distinct (at most `cap` labels) or counts (the paper's multinomial)."
     ] = "distinct"
     label_likelihood: Annotated[
-        str, OneOf(*LABEL_LIKELIHOODS), "marginals (each label for itself), set (all at once), relaxed."
+        str, OneOf(*LABEL_LIKELIHOODS), "Of y: marginals (each label for itself), set (all at once), relaxed."
     ] = "marginals"
-    kl_weight: Annotated[float, NOT_NEGATIVE, "Weight of the KL to the prior."] = 0.01
-    x_weight: Annotated[float, NOT_NEGATIVE, "Weight of -log p(x|z) beside that of y; for gen and con."] = 0.1
+    kl_weight: Annotated[float, In(0), "Weight of the KL to the prior."] = 0.01
+    x_weight: Annotated[float, In(0), "Weight of -log p(x|z) beside that of y; for gen and con."] = 0.1
     free_features: Annotated[int, POSITIVE, "Features of the code that are no labels; for con."] = 20
     free_cap: Annotated[int, POSITIVE, "The cap of the free features; for con."] = 5
-    max_labels: Annotated[int | None, POSITIVE, "Most labels of a prediction; None: as many as a training row had."] = (
-        None
-    )
+    max_labels: Annotated[int | None, POSITIVE, "Most labels of a prediction; None: most of a training row."] = None
     threshold: Annotated[
-        float | str,
-        In(0, 1, "[)"),
-        OneOf("cv"),
-        "P(label) above which it is predicted, or 'cv': the best by micro-F1 (.5 below 8 rows).",
+        float | str, In(0, 1, "[)"), OneOf("cv"), "P(label) above which it is predicted; 'cv': the best by micro-F1."
     ] = "cv"
-    folds: Annotated[int, In(1, None, "()"), "Folds of threshold='cv': so many more fits."] = 5
-    alpha: Annotated[float, In(0, 1, "()"), "Prior share of the cap in use; for counts P(gate on): lambda_0."] = 0.5
-    kl: Annotated[str, OneOf("tight", "paper"), "KL of counts: tight (of the code itself) or paper (larger)."] = "tight"
-    gradient: Annotated[str, OneOf(*GRADIENTS), "How gradients pass the draws that explain x: as in SDLGM."] = "auto"
+    folds: Annotated[int, In(2), "Folds of threshold='cv', each one more fit: 1/2 predicts too few labels."] = 5
+    alpha: Alpha = 0.5
+    kl: KL = "tight"
+    gradient: Gradient = "auto"
     tau: Annotated[float | Schedule, POSITIVE, "Temperature of gates, where gradients are relaxed."] = 0.5
-    tau_z: Annotated[
-        float | Schedule, POSITIVE, "For features='counts', that of features, where gradients are relaxed."
-    ] = 0.5
-    gate_hidden: Annotated[
-        tuple[int, ...], POSITIVE, "Hidden layers of the net that gives P(gate on); for counts, dense."
-    ] = (64,)
-    shared_layers: Annotated[
-        int, NOT_NEGATIVE, "For features='counts', hidden layers of the encoder that the gate net shares."
-    ] = 0
+    tau_z: Annotated[float | Schedule, POSITIVE, "That of features, for features='counts'."] = 0.5
+    gate_hidden: GateHidden = (64,)
+    shared_layers: SharedLayers = 0
 
     text: ClassVar[None] = None  # type: ignore[misc]  # thresholds are tuned on rows of numbers: a field no longer
+    attributes: ClassVar[Mapping[str, tuple[str, str]]] = {
+        "cap_, max_labels_, threshold_": ("int, int, float", "as given, or what None and 'cv' came to"),
+    }
     learned: ClassVar[tuple[str, ...]] = (
         *LabelUnitCoder.learned,
         *("classes_", "single_", "sparse_", "cap_", "max_labels_", "threshold_"),

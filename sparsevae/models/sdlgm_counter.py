@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar, cast
 
 import numpy as np
@@ -13,7 +13,7 @@ from sklearn.base import RegressorMixin
 from torch import Tensor, nn
 from torch.distributions import Distribution
 
-from sparsevae.checks import NOT_NEGATIVE, POSITIVE, In, OneOf
+from sparsevae.checks import POSITIVE, In
 from sparsevae.distributions.counts import Counts
 from sparsevae.distributions.kl import divergence, pair
 from sparsevae.estimator.supervised import LabelUnitCoder
@@ -22,7 +22,7 @@ from sparsevae.inputs.labels import check_names, plain
 from sparsevae.latent.model import LatentModel
 from sparsevae.latent.posteriors import CountsPosterior
 from sparsevae.latent.supervised import Discriminative
-from sparsevae.models.sdlgm import SDLGM
+from sparsevae.models.sdlgm import KL, SDLGM, Alpha, GateHidden, SharedLayers
 from sparsevae.networks.architectures import Sizes, image_of
 from sparsevae.parameters import parameters
 
@@ -115,17 +115,7 @@ class SDLGMCounter(RegressorMixin, LabelUnitCoder):
 
     {parameters}
 
-    Attributes
-    ----------
-    cap_ : int
-        As given, or `columns`, or the largest total of a training row.
-    label_names_ : list of str
-    single_ : bool
-        Whether y was (n,): predictions have its shape.
-    mean_ : (K,)
-        The mean counts of the training rows: what a constant prediction would be.
-    model_, scaling_, history_
-        As in `VAE`.
+    {attributes}
 
     References
     ----------
@@ -149,20 +139,19 @@ class SDLGMCounter(RegressorMixin, LabelUnitCoder):
     text: ClassVar[None] = None  # type: ignore[misc]
     target: ClassVar[str] = "counts"
 
-    cap: Annotated[int | None, POSITIVE, "L0: most things in all; None: `columns`, or the largest total of a row."] = (
-        None
-    )
-    columns: Annotated[
-        int | None, POSITIVE, "Vertical strips of the image, one thing in each at most; None: no strips."
-    ] = None
-    kl_weight: Annotated[float, NOT_NEGATIVE, "Weight of the KL to the prior."] = 0.0
-    alpha: Annotated[float, In(0, 1, "()"), "Prior share of the cap in use: P(gate on), the paper's lambda_0."] = 0.5
-    kl: Annotated[str, OneOf("tight", "paper"), "KL of counts: tight (of the code itself) or paper (larger)."] = "tight"
-    gate_hidden: Annotated[
-        tuple[int, ...], POSITIVE, "Hidden layers of the net that gives P(gate on); for dense networks."
-    ] = (64,)
-    shared_layers: Annotated[int, NOT_NEGATIVE, "Hidden layers of the encoder that the gate net starts from."] = 0
+    cap: Annotated[int | None, POSITIVE, "L0: most things in all; None: `columns`, or most of a training row."] = None
+    columns: Annotated[int | None, POSITIVE, "Vertical strips of the image, each with one thing at most."] = None
+    kl_weight: Annotated[float, In(0), "Weight of the KL to the prior."] = 0.0
+    alpha: Alpha = 0.5
+    kl: KL = "tight"
+    gate_hidden: GateHidden = (64,)
+    shared_layers: SharedLayers = 0
 
+    attributes: ClassVar[Mapping[str, tuple[str, str]]] = {
+        "cap_": ("int", "`cap`, or `columns`, or the largest total of a training row"),
+        "single_": ("bool", "whether y was (n,): predictions have its shape"),
+        "mean_": ("ndarray (L,)", "the mean counts of the training rows: what a constant prediction would be"),
+    }
     learned: ClassVar[tuple[str, ...]] = (*LabelUnitCoder.learned, "single_", "cap_", "mean_")
 
     def check(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar
 
-from sparsevae.checks import NOT_NEGATIVE, OneOf
+from sparsevae.checks import In, OneOf
 from sparsevae.distributions.family import Family
 from sparsevae.estimator.coder import SparseCoder
 from sparsevae.latent.posteriors import GaussianPosterior, PointPosterior
@@ -34,16 +34,7 @@ class VAE(GaussianCoder):
 
     {parameters}
 
-    Attributes
-    ----------
-    model_ : LatentModel
-        The networks, with q(z|x) from `model_.encode` and p(x|z) from `model_.decode`.
-    scaling_ : Scaling
-        From X's units to the network's, and back.
-    likelihood_ : str
-        The likelihood in use.
-    history_ : History
-        One row per report.
+    {attributes}
 
     References
     ----------
@@ -58,9 +49,7 @@ class VAE(GaussianCoder):
     (1438, 8)
     """
 
-    noise: Annotated[bool, OneOf(0, 1), "Whether codes are drawn; False: a plain autoencoder, penalised by z^2/2."] = (
-        True
-    )
+    noise: Annotated[bool, OneOf(0, 1), "Whether codes are drawn; False: an autoencoder with z^2/2 for KL."] = True
 
     def posterior(self) -> Family:
         return super().posterior() if self.noise else PointPosterior()
@@ -73,6 +62,8 @@ class BetaVAE(VAE):
     .. math:: \mathcal L = -E_{q(z|x)} \log p(x|z) + \beta\, KL(q(z|x) \,\|\, \mathcal N(0, 1))
 
     {parameters}
+
+    {attributes}
 
     References
     ----------
@@ -89,7 +80,7 @@ class BetaVAE(VAE):
 
     defaults_by_kind: ClassVar[Mapping[str, Mapping[str, Any]]] = {"numbers": {"beta": 4.0}, "texts": {"beta": 0.1}}
 
-    beta: Annotated[float | None, NOT_NEGATIVE, "Weight of the KL in training; None: 4, for texts .1."] = None
+    beta: Annotated[float | None, In(0), "Weight of the KL in training; None: 4, for texts .1."] = None
 
     def weights(self) -> dict[str, float]:
         return {"kl_z": float(self._value("beta"))}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar
 
-from sparsevae.checks import NOT_NEGATIVE, POSITIVE, In, OneOf
+from sparsevae.checks import POSITIVE, In, OneOf
 from sparsevae.distributions.family import Family
 from sparsevae.estimator.coder import SparseCoder
 from sparsevae.latent.posteriors import SlabPosterior, SpikeSlabPosterior
@@ -25,19 +25,11 @@ class GatedCoder(SparseCoder):
     }
 
     gate: Annotated[
-        str | None,
-        OneOf(*GATES),
-        "How gradients pass the gates: sigmoid (VSC's paper), or an estimator of `gradients`. None: sigmoid, for texts "
-        "straight-through-concrete.",
+        str | None, OneOf(*GATES), "How gradients pass the gates; None: sigmoid, for texts straight-through-concrete."
     ] = None
-    sharpness: Annotated[tuple[float, float], POSITIVE, "Sharpness of the sigmoid gate, first and last."] = (
-        50.0,
-        200.0,
-    )
+    sharpness: Annotated[tuple[float, float], POSITIVE, "Of the sigmoid gate, first and last."] = (50.0, 200.0)
     temperature: Annotated[float, POSITIVE, "Temperature of the concrete gates."] = 0.5
-    kl_z: Annotated[
-        float | None, NOT_NEGATIVE, "Weight of the KL of z in training; None: 1, for texts .05. Scores have 1."
-    ] = None
+    kl_z: Annotated[float | None, In(0), "Weight of the KL of z in training; None: 1, for texts .05."] = None
 
     def weights(self) -> dict[str, float]:
         return {"kl_z": float(self._value("kl_z"))}
@@ -64,10 +56,7 @@ class VSC(GatedCoder):
 
     {parameters}
 
-    Attributes
-    ----------
-    model_, scaling_, likelihood_, history_
-        As in `VAE`.
+    {attributes}
 
     References
     ----------
@@ -89,9 +78,7 @@ class VSC(GatedCoder):
         "texts": {**GatedCoder.defaults_by_kind["texts"], "alpha": 0.4},
     }
 
-    alpha: Annotated[float | None, In(0, 1, "(]"), "Prior probability that a unit is on; None: .1, for texts .4."] = (
-        None
-    )
+    alpha: Annotated[float | None, In(0, 1, "(]"), "Prior probability of on; None: .1, for texts .4."] = None
 
     def posterior(self) -> Family:
         if self._value("alpha") == 1:

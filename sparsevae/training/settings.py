@@ -10,7 +10,7 @@ from typing import Annotated, Any, cast
 import torch
 from sklearn.base import BaseEstimator
 
-from sparsevae.checks import NOT_NEGATIVE, POSITIVE, In, Note, OneOf, Position, Seed
+from sparsevae.checks import POSITIVE, In, Note, OneOf, Position, Seed
 from sparsevae.parameters import check_parameters, check_value, parameters
 from sparsevae.schedules import Constant, Cosine, Schedule, Step
 from sparsevae.training.optimisers import OPTIMISERS
@@ -34,18 +34,12 @@ class Training(BaseEstimator):
     """
 
     steps: Annotated[
-        int | None,
-        POSITIVE,
-        "Gradient steps; when neither steps nor epochs is given 10,000, for texts six passes and at least 1,000.",
+        int | None, POSITIVE, "Gradient steps; without steps and epochs 10,000, for texts 6 passes and at least 1,000."
     ] = None
-    epochs: Annotated[float | None, POSITIVE, "Length of the run as passes over the data, instead of steps."] = None
-    batch_size: Annotated[
-        int | None, POSITIVE, "Rows in a minibatch (all rows where there are fewer); None: 128, for texts 32."
-    ] = None
+    epochs: Annotated[float | None, POSITIVE, "Passes over the data, instead of steps."] = None
+    batch_size: Annotated[int | None, POSITIVE, "Most rows in a minibatch; None: 128, for texts 32."] = None
     optimizer: Annotated[str, OneOf(*OPTIMISERS), "adam, or momentum (.9), which wants other rates."] = "adam"
-    learning_rate: Annotated[
-        float | None, POSITIVE, "The optimiser's rate at the start; None: 2e-3, for texts 1e-2."
-    ] = None
+    learning_rate: Annotated[float | None, POSITIVE, "The rate at the start; None: 2e-3, for texts 1e-2."] = None
     decay: Annotated[
         str, OneOf(*_DECAYS), "Course of the rate: constant, cosine (to 0), or step (times decay_factor at decay_at)."
     ] = "cosine"
@@ -53,18 +47,10 @@ class Training(BaseEstimator):
     decay_factor: Annotated[float, POSITIVE, "What decay='step' multiplies the rate by."] = 0.1
     restart_optimizer: Annotated[bool, "Forget the moments where the rate drops, as the VSC authors do."] = False
     n_samples: Annotated[int, POSITIVE, "Draws of z per item and step."] = 1
-    clip_norm: Annotated[
-        float | None, POSITIVE, "Largest gradient norm, for each member; None leaves gradients alone."
-    ] = None
-    kl_warmup: Annotated[
-        int | float, Position(), "Ramp the weights of the KL and other terms on codes up from 0 until there."
-    ] = 0
-    free_bits: Annotated[float, NOT_NEGATIVE, "Nats of KL that each unit may use free of charge."] = 0.0
-    schedules: Annotated[
-        dict[str, Schedule] | None,
-        Note("such as {'kl_z': Cyclical(0, 1)}"),
-        "More knobs to drive, by name: {'kl_z': Cyclical(0, 1)}.",
-    ] = None
+    clip_norm: Annotated[float | None, POSITIVE, "Largest gradient norm; None leaves gradients alone."] = None
+    kl_warmup: Annotated[int | float, Position(), "Until there the weights of terms on codes, as the KL, grow."] = 0
+    free_bits: Annotated[float, In(0), "Nats of KL that each unit may use free of charge."] = 0.0
+    schedules: Annotated[dict[str, Schedule] | None, "More knobs to drive, by name: {'kl_z': Cyclical(0, 1)}."] = None
     binarise: Annotated[bool, "Draw each pixel anew as Bernoulli(value) at every step (dynamic binarisation)."] = False
     validation_fraction: Annotated[float, In(0, 1, "[)"), "Share of the rows kept aside to watch the loss on."] = 0.0
     patience: Annotated[
@@ -78,24 +64,16 @@ class Training(BaseEstimator):
         "traced, with the same numbers. False: neither.",
     ] = None
     tf32: Annotated[bool, "Let CUDA matrix products of the training step use TensorFloat-32."] = True
-    bf16: Annotated[
-        bool, "Let matrix products of the training step run in bfloat16 on CUDA (autocast); no effect on a CPU."
-    ] = False
+    bf16: Annotated[bool, "Let them run in bfloat16 on CUDA (autocast); no effect on a CPU."] = False
     report_every: Annotated[
-        int | None,
-        POSITIVE,
-        "Steps between reports, checks and roll-back points; None: 100 a run, at most 1,000 steps apart.",
+        int | None, POSITIVE, "Steps between reports, checks, roll-back points; None: 100 a run, at most 1,000 apart."
     ] = None
     folder: Annotated[
-        str | os.PathLike[str] | None,
-        Note("a path"),
-        "Run folder for checkpoints and history.jsonl; None writes no file.",
+        str | os.PathLike[str] | None, Note("a path"), "Run folder for checkpoints and history.jsonl; None: no files."
     ] = None
-    checkpoint_every: Annotated[
-        int, POSITIVE, "Least steps between checkpoints in the run folder; they are written at reports."
-    ] = 1000
+    checkpoint_every: Annotated[int, POSITIVE, "Least steps between checkpoints, written at reports."] = 1000
     resume: Annotated[bool, "Continue the run that the folder holds, if it holds one."] = False
-    verbose: Annotated[int | bool, NOT_NEGATIVE, "0 is silent; 1 shows progress on standard error."] = 1
+    verbose: Annotated[int | bool, In(0), "0 is silent; 1 shows progress on standard error."] = 1
 
     def validate(self) -> None:
         """Refuse settings that cannot work, before anything starts."""
@@ -107,7 +85,7 @@ class Training(BaseEstimator):
                     f"{where} holds a {type(course).__name__}, which cannot be stored without running code; use one of "
                     "the schedules Constant, Linear, Cosine, Exponential, Step, Cyclical."
                 )
-            check_value(where, course, Schedule, [_KNOBS.get(name, NOT_NEGATIVE)])  # others are weights
+            check_value(where, course, Schedule, [_KNOBS.get(name, In(0))])  # others are weights
         if self.steps is not None and self.epochs is not None:
             raise ValueError("give training.steps or training.epochs, not both.")
         if self.restart_optimizer and self.decay != "step":
