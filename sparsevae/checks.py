@@ -84,17 +84,20 @@ class In:
         above = self.least is None or value > self.least or (value == self.least and self.ends[0] == "[")
         return above and (self.most is None or value < self.most or (value == self.most and self.ends[1] == "]"))
 
-    def spelled(self, *, whole: bool = False, full: bool = False) -> str:
-        """As a docstring spells it, or in full, as a message says it."""
-        noun = ("an integer" if whole else "a number") if full else ("int" if whole else "float")
+    def __str__(self) -> str:
         if self.most is not None:
             low = "-inf" if self.least is None else f"{self.least:g}"
-            return f"{noun} in {self.ends[0]}{low}, {self.most:g}{self.ends[1]}"
-        if self.least is None:
-            return noun
-        if self.ends[0] == "(":
-            return f"{noun} above {self.least:g}" if full else f"{noun} > {self.least:g}"
-        return f"{noun}, {self.least:g} or above" if full else f"{noun} >= {self.least:g}"
+            return f"in {self.ends[0]}{low}, {self.most:g}{self.ends[1]}"
+        return "" if self.least is None else f"{'>' if self.ends[0] == '(' else '>='} {self.least:g}"
+
+    def spelled(self, *, whole: bool = False, full: bool = False) -> str:
+        """As a docstring spells it, or in full, as a message says it."""
+        if not full:
+            return f"{'int' if whole else 'float'} {self}".rstrip()
+        noun = "an integer" if whole else "a number"
+        if self.most is not None or self.least is None:
+            return f"{noun} {self}".rstrip()
+        return f"{noun} above {self.least:g}" if self.ends[0] == "(" else f"{noun}, {self.least:g} or above"
 
     def check(self, name: str, value: Any, expected: str, *, whole: bool = False, context: str = "") -> None:
         """Refuse what is not a number in it."""
@@ -106,6 +109,9 @@ class Position(In):
 
     def __contains__(self, value: Any) -> bool:
         return value in In(0) if isinstance(value, Integral) else value in In(0, 1)
+
+    def __str__(self) -> str:
+        return "step >= 0 or share in [0, 1]"
 
     def spelled(self, *, whole: bool = False, full: bool = False) -> str:
         step, share = In(0).spelled(whole=True, full=full), In(0, 1).spelled(full=full)
@@ -135,11 +141,17 @@ class OneOf:
     def __contains__(self, value: Any) -> bool:
         return (isinstance(value, str) or is_number(value)) and value in self.choices
 
+    def __str__(self) -> str:
+        return ", ".join(map(str, self.choices))
+
 
 class Note(NamedTuple):
     """What a message adds to the type and the range: what a value means, or one that would work."""
 
     text: str
+
+    def __str__(self) -> str:
+        return ""
 
 
 def a_type(value: Any) -> str:

@@ -16,6 +16,7 @@ import textwrap
 import types
 import typing
 from collections.abc import Collection, Mapping, Sequence
+from functools import cache
 from typing import Any, NamedTuple, TypeVar, dataclass_transform
 
 import numpy as np
@@ -38,6 +39,11 @@ class Parameter(NamedTuple):
     default: Any
     help: str
     rules: tuple[Rule, ...] = ()
+
+    @property
+    def limits(self) -> str:
+        """Its range and choices, as help of the command line shows them, such as "in [0, 1); cv"."""
+        return "; ".join(filter(None, map(str, self.rules)))
 
 
 @dataclass_transform(kw_only_default=True, field_specifiers=(dataclasses.field,))
@@ -91,37 +97,35 @@ def spelled(kind: Any, rules: Sequence[Rule] = (), *, full: bool = False) -> str
     >>> spelled(float | Schedule | None, [In(0)], full=True)
     'a number, 0 or above, a schedule of such numbers, or None'
     """
-    kinds = _members(kind)
+    kinds, ranges, words = _members(kind), _ranges(rules), []
     choices = [repr(choice) for rule in rules if isinstance(rule, OneOf) for choice in rule.choices]
-    words = []
+    numbers = int in kinds or float in kinds
+    if numbers:
+        words.append(ranges[0].spelled(whole=float not in kinds, full=full))
     for member in kinds:
-        if member is float or (member is int and float not in kinds):
-            words.append(_ranges(rules)[0].spelled(whole=member is int, full=full))
-        elif not (member in (int, types.NoneType) or (member is str and choices)):
-            words.append(_member(member, _ranges(rules), full))
+        parts, article = typing.get_args(member), "a " if full else ""
+        match typing.get_origin(member) or member:
+            case builtins.int | builtins.float | types.NoneType:
+                pass
+            case builtins.str:
+                words += [] if choices else [f"{article}str"]
+            case builtins.bool:
+                words += ["True", "False"] if full else ["bool"]
+            case builtins.tuple if ... in parts:
+                words.append(f"{article}tuple of {spelled(parts[0], ranges)}")
+            case builtins.tuple:
+                places = (spelled(part, [ranges[i % len(ranges)]]) for i, part in enumerate(parts))
+                words.append(f"{article}tuple ({', '.join(places)})")
+            case builtins.dict:
+                words.append(f"{article}dict of {spelled(parts[1])}")
+            case collections.abc.Callable:
+                words.append(f"a schedule{' of such numbers' * numbers}" if full else "Schedule")
+            case origin:
+                words.append(f"{article}{origin.__name__}")
     words += choices + ["None"] * (types.NoneType in kinds)
     last = ", or " if full and any("," in word for word in words[:-1]) else " or "
     found = last.join(filter(None, (", ".join(words[:-1]), words[-1])))
     return " ".join([found, *(f"({rule.text})" for rule in rules if full and isinstance(rule, Note))])
-
-
-def _member(kind: Any, ranges: list[In], full: bool) -> str:
-    """A type that is no number, in words."""
-    parts, article = typing.get_args(kind), "a " if full else ""
-    match typing.get_origin(kind) or kind:
-        case builtins.tuple if ... in parts:
-            return f"{article}tuple of {spelled(parts[0], ranges)}"
-        case builtins.tuple:
-            places = (spelled(part, [ranges[i % len(ranges)]]) for i, part in enumerate(parts))
-            return f"{article}tuple ({', '.join(places)})"
-        case builtins.dict:
-            return f"{article}dict of {spelled(parts[1])}"
-        case collections.abc.Callable:
-            return "a schedule of such numbers" if full else "Schedule"
-        case builtins.bool:
-            return "True or False" if full else "bool"
-        case origin:
-            return f"{article}{origin.__name__}"
 
 
 def _members(kind: Any) -> tuple[Any, ...]:
@@ -133,10 +137,14 @@ def _ranges(rules: Sequence[Rule]) -> list[In]:
     return [rule for rule in rules if isinstance(rule, In)] or [In()]
 
 
+@cache
+def _hints(cls: type) -> dict[str, Any]:
+    return typing.get_type_hints(cls, include_extras=True)
+
+
 def documented(cls: type) -> list[Parameter]:
     """The constructor's arguments, in order, those of base classes first."""
-    hints = typing.get_type_hints(cls, include_extras=True)
-    found = []
+    found, hints = [], _hints(cls)
     for f in dataclasses.fields(cls):
         plain, *rules, text = typing.get_args(hints[f.name])
         found.append(Parameter(f.name, plain, f.default, text, tuple(rules)))

@@ -27,6 +27,7 @@ from sparsevae.schedules import Schedule
 from sparsevae.training.settings import Training
 
 _NESTED = ("training", "text")  # parameters that have parameters
+_OWN = Note("of torch.nn")
 _SCALED = Note("1e-3 to 1e-1 suits scaled data")
 
 
@@ -48,8 +49,8 @@ class Recipe(BaseEstimator):
     variance_floor: Annotated[float, POSITIVE, _SCALED, "Least learned variance, in scaled units."] = 0.03
     variance: Annotated[float, POSITIVE, _SCALED, "Variance of fixed-gaussian and laplace, in scaled units."] = 0.1
     scale: Annotated[str, OneOf(*scalings.SCALES), "How X is scaled; inverse_transform undoes it."] = "auto"
-    encoder: Annotated[nn.Module | None, "Your own network, (B, D) -> (B, any width); a linear head is added."] = None
-    decoder: Annotated[nn.Module | None, "Your own network, (B, J) -> (B, any width); a linear head is added."] = None
+    encoder: Annotated[nn.Module | None, _OWN, "Your network, (B, D) -> (B, width); a linear head is added."] = None
+    decoder: Annotated[nn.Module | None, _OWN, "Your network, (B, J) -> (B, width); a linear head is added."] = None
     text: Annotated[Text | None, "How texts are read; None means Text()."] = None
     training: Annotated[Training | None, "Training settings; None means Training()."] = None
 

@@ -46,7 +46,6 @@ class LabelledCoder(SparseCoder):
     training: Annotated[
         Training | None, "Training settings; None means Training(validation_fraction=0.1, patience=5)."
     ] = None
-    attributes: ClassVar[Mapping[str, tuple[str, str]]] = {"label_names_": ("list of str", "the names of y's columns")}
     target: ClassVar[str] = "y"  # what of a data set is learned from: its y, or this part of its truth
 
     @classmethod
@@ -224,7 +223,10 @@ class Classifies(ClassifierMixin):
     """
 
     attributes: ClassVar[Mapping[str, tuple[str, str]]] = {
-        "classes_": ("ndarray (L,)", "the classes of y, or the numbers of its columns"),
+        "classes_, label_names_": (
+            "ndarray (L,), list of str",
+            "the classes of y, or numbers of columns; their names",
+        ),
     }
     n_labels_: int
     label_names_: list[str]

@@ -148,6 +148,7 @@ class SDLGMCounter(RegressorMixin, LabelUnitCoder):
     shared_layers: SharedLayers = 0
 
     attributes: ClassVar[Mapping[str, tuple[str, str]]] = {
+        "label_names_": ("list of str", "the names of y's columns"),
         "cap_": ("int", "`cap`, or `columns`, or the largest total of a training row"),
         "single_": ("bool", "whether y was (n,): predictions have its shape"),
         "mean_": ("ndarray (L,)", "the mean counts of the training rows: what a constant prediction would be"),

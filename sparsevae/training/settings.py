@@ -20,6 +20,7 @@ _DECAYS: dict[str, Callable[[Training, float], Schedule]] = {
     "cosine": lambda t, rate: Cosine(rate, 0.0),
     "step": lambda t, rate: Step(rate, rate * t.decay_factor, t.decay_at),
 }
+_KNOB = "such as {'kl_z': Cyclical(0, 1)}"
 _KNOBS = {
     **dict.fromkeys(("temperature", "tau", "tau_z", "slope", "sharpness"), POSITIVE),
     "slab_warmup": In(0, 1),
@@ -50,7 +51,7 @@ class Training(BaseEstimator):
     clip_norm: Annotated[float | None, POSITIVE, "Largest gradient norm; None leaves gradients alone."] = None
     kl_warmup: Annotated[int | float, Position(), "Until there the weights of terms on codes, as the KL, grow."] = 0
     free_bits: Annotated[float, In(0), "Nats of KL that each unit may use free of charge."] = 0.0
-    schedules: Annotated[dict[str, Schedule] | None, "More knobs to drive, by name: {'kl_z': Cyclical(0, 1)}."] = None
+    schedules: Annotated[dict[str, Schedule] | None, Note(_KNOB), f"More knobs to drive, by name, {_KNOB}."] = None
     binarise: Annotated[bool, "Draw each pixel anew as Bernoulli(value) at every step (dynamic binarisation)."] = False
     validation_fraction: Annotated[float, In(0, 1, "[)"), "Share of the rows kept aside to watch the loss on."] = 0.0
     patience: Annotated[
