@@ -99,8 +99,9 @@ class In:
             return f"{noun} {self}".rstrip()
         return f"{noun} above {self.least:g}" if self.ends[0] == "(" else f"{noun}, {self.least:g} or above"
 
-    def check(self, name: str, value: Any, expected: str, *, whole: bool = False, context: str = "") -> None:
-        """Refuse what is not a number in it."""
+    def check(self, name: str, value: Any, expected: str = "", *, whole: bool = False, context: str = "") -> None:
+        """Refuse what is not a number in it; `expected` says in words what is, by default the range alone."""
+        expected = expected or self.spelled(whole=whole, full=True)
         check_number(name, value, expected, self.__contains__, whole=whole, double=self.double, context=context)
 
 
@@ -121,7 +122,7 @@ class Position(In):
 class Seed(In):
     """Any integer, however large."""
 
-    def check(self, name: str, value: Any, expected: str, *, whole: bool = False, context: str = "") -> None:
+    def check(self, name: str, value: Any, expected: str = "", *, whole: bool = False, context: str = "") -> None:
         check_seed(name, value, expected)
 
 
@@ -149,9 +150,6 @@ class Note(NamedTuple):
     """What a message adds to the type and the range: what a value means, or one that would work."""
 
     text: str
-
-    def __str__(self) -> str:
-        return ""
 
 
 def a_type(value: Any) -> str:

@@ -43,7 +43,7 @@ class Parameter(NamedTuple):
     @property
     def limits(self) -> str:
         """Its range and choices, as help of the command line shows them, such as "in [0, 1); cv"."""
-        return "; ".join(filter(None, map(str, self.rules)))
+        return "; ".join(filter(None, (str(rule) for rule in self.rules if not isinstance(rule, Note))))
 
 
 @dataclass_transform(kw_only_default=True, field_specifiers=(dataclasses.field,))
@@ -208,7 +208,7 @@ def check_caps(caps: Any) -> None:
     if not (isinstance(caps, Collection) and np.iterable(caps)):  # array(3) is a Collection too
         raise ValueError(f"caps must be a sequence of integers, such as (1, 2, 5, 10), or (5,); got {caps!r}.")
     for cap in caps:
-        check_value("a cap", cap, int, [POSITIVE])
+        POSITIVE.check("a cap", cap, whole=True)
 
 
 def check_units(units: Any, n: int) -> np.ndarray[Any, Any]:

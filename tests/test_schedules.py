@@ -94,7 +94,7 @@ def test_cycles_are_counted(cycles: object) -> None:
 
 @pytest.mark.parametrize("ramp", [2, -1, math.nan, "half"])
 def test_the_ramp_of_a_cycle_is_a_share(ramp: object) -> None:
-    with pytest.raises(ValueError, match=r"ramp must be a share of a cycle, a number in \[0, 1\], got"):
+    with pytest.raises(ValueError, match=r"ramp must be a number in \[0, 1\], got"):
         Cyclical(0.0, 1.0, ramp=ramp)  # type: ignore[arg-type]
 
 

@@ -45,7 +45,7 @@ class Recipe(BaseEstimator):
     image_shape: Annotated[
         tuple[int, int] | tuple[int, int, int] | None, POSITIVE, "(H, W) or (H, W, C) of a row; None: a grey square."
     ] = None
-    likelihood: Annotated[str, OneOf(*LIKELIHOODS), "p(x|z); gaussian learns its variance."] = "auto"
+    likelihood: Annotated[str, OneOf(*LIKELIHOODS), "p(x|z); gaussian learns its variance. auto: by X."] = "auto"
     variance_floor: Annotated[float, POSITIVE, _SCALED, "Least learned variance, in scaled units."] = 0.03
     variance: Annotated[float, POSITIVE, _SCALED, "Variance of fixed-gaussian and laplace, in scaled units."] = 0.1
     scale: Annotated[str, OneOf(*scalings.SCALES), "How X is scaled; inverse_transform undoes it."] = "auto"

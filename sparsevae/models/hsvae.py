@@ -101,7 +101,9 @@ class HSVAE(GatedCoder):
     }
 
     alpha: Annotated[float, POSITIVE, "Prior concentration of off: P(off) = alpha / (alpha + beta) in the mean."] = 1.5
-    beta: Annotated[float | None, POSITIVE, "Prior concentration of on; None: .5, for texts 1.2."] = None
+    beta: Annotated[
+        float | None, POSITIVE, "Prior concentration of on; alpha + beta: how firmly so. None: .5, for texts 1.2."
+    ] = None
     gate: Annotated[str | None, _GATES, _STEEP, "How gradients pass the gates; None: straight-through-concrete."] = None
     spike_scale: Annotated[float, _ZERO, _SPIKE, "Standard deviation of an off unit; .05 in the paper."] = 0.0
     kl_z: Annotated[float | None, In(0), "Weight of the KL of z (psi); None: 1, for texts .05."] = None

@@ -60,7 +60,9 @@ class PseudoVSC(VSC):
     }
     text: ClassVar[None] = None  # type: ignore[misc]  # its prior is made of rows that move: a field no longer
 
-    alpha: Annotated[float, In(0, 1, "()"), Note("with alpha = 1 use VAE"), "Mean P(on) of pseudo-inputs' codes."] = 0.1
+    alpha: Annotated[
+        float, In(0, 1, "()"), Note("with alpha = 1 use VAE"), "Mean P(on) that the aggregate-sparsity term aims at."
+    ] = 0.1
     pseudo_inputs: Annotated[int, POSITIVE, "Number U of learned pseudo-inputs."] = 20
     selection: Annotated[str, OneOf(*SELECTIONS), "How a row chooses; softmax is ours."] = "softmax"
     sparsity: Annotated[float, In(0), "Weight of the aggregate-sparsity term."] = 1.0

@@ -20,6 +20,7 @@ _DECAYS: dict[str, Callable[[Training, float], Schedule]] = {
     "cosine": lambda t, rate: Cosine(rate, 0.0),
     "step": lambda t, rate: Step(rate, rate * t.decay_factor, t.decay_at),
 }
+_WHOLE_RUN = {"steps", "restart_optimizer", "kl_warmup", "schedules", "validation_fraction", "patience"}
 _KNOB = "such as {'kl_z': Cyclical(0, 1)}"
 _KNOBS = {
     **dict.fromkeys(("temperature", "tau", "tau_z", "slope", "sharpness"), POSITIVE),
@@ -136,20 +137,6 @@ class Training(BaseEstimator):
 
     def once_more(self, seed: int) -> Training:
         """The settings of one more pass over the data: at the initial rate, without what spans a whole run."""
-        return Training(
-            **self.get_params()
-            | {
-                "steps": None,
-                "epochs": 1,
-                "decay": "constant",
-                "restart_optimizer": False,
-                "kl_warmup": 0,
-                "schedules": None,
-                "validation_fraction": 0.0,
-                "patience": None,
-                "folder": None,
-                "resume": False,
-                "compile": False,
-                "seed": seed,
-            }
-        )
+        own = {k: v for k, v in self.get_params().items() if k not in _WHOLE_RUN}
+        own |= {"folder": None, "resume": False}
+        return Training(**own | {"epochs": 1, "decay": "constant", "compile": False, "seed": seed})

@@ -200,7 +200,7 @@ BY_HAND = [
     (f"{FIT} --data-option test_fraction=nan", "test_fraction must be a number in [0, 1), got 'nan'"),
     ("fit VSC -d tiles -o new --data-option n=-4", "n must be an integer above 0, got -4"),
     ("fit VSC -d tiles -o new --data-option n=1e99", "n must be an integer above 0, got 1e+99"),
-    ("fit VSC -d tiles -o new --data-option overlap=5", "overlap must be True or False, got 5"),
+    ("fit VSC -d tiles -o new --data-option overlap=5", "overlap must be True, False, 0 or 1, got 5"),
     ("fit VSC -d tiles -o new --data-option test_fraction=.2", "unknown option of 'tiles' 'test_fraction'"),
     ("fit VSC -d X.npy -o new --split test", "X.npy has no test part"),
     ("fit VSC -d X.npy -o new --data-option key=a", "only a .npz file can hold"),
