@@ -26,7 +26,6 @@ from sparsevae.parameters import check_parameters, encode, parameters
 from sparsevae.schedules import Schedule
 from sparsevae.training.settings import Training
 
-_NESTED = ("training", "text")  # parameters that have parameters
 _OWN = Note("of torch.nn")
 _SCALED = Note("1e-3 to 1e-1 suits scaled data")
 
@@ -138,5 +137,5 @@ class Recipe(BaseEstimator):
         }
 
     def _constructor(self) -> dict[str, Any]:
-        own = ("encoder", "decoder", *_NESTED)
+        own = ("encoder", "decoder", "training", "text")
         return {f.name: encode(getattr(self, f.name), f.name) for f in fields(self) if f.name not in own}

@@ -59,9 +59,9 @@ class SDLGMClassifier(Classifies, LabelUnitCoder):
     variant: Annotated[
         str, OneOf("dis", "gen", "con"), "dis (y from x), gen (the labels also explain x) or con (with free features)."
     ] = "dis"
-    cap: Annotated[
-        int | None, POSITIVE, "L0: most labels (or draws) in p(y|z), not of predictions; None: of a row."
-    ] = None
+    cap: Annotated[int | None, POSITIVE, "L0: most labels or draws in p(y|z), not of predictions; None: a row's."] = (
+        None
+    )
     features: Annotated[
         str, OneOf("distinct", "counts"), "distinct (at most `cap` labels) or counts (the paper's multinomial)."
     ] = "distinct"
@@ -74,10 +74,7 @@ class SDLGMClassifier(Classifies, LabelUnitCoder):
     free_cap: Annotated[int, POSITIVE, "The cap of the free features; for con."] = 5
     max_labels: Annotated[int | None, POSITIVE, "Most labels of a prediction; None: most of a training row."] = None
     threshold: Annotated[
-        float | str,
-        In(0, 1, "[)"),
-        OneOf("cv"),
-        "P(label) that predicts it; 'cv': the best by micro-F1 (.5 below 8 rows).",
+        float | str, In(0, 1, "[)"), OneOf("cv"), "P(label) that predicts it. 'cv': best micro-F1 (.5 below 8 rows)."
     ] = "cv"
     folds: Annotated[int, In(2), "Folds of threshold='cv', each one more fit: 1/2 predicts too few labels."] = 5
     alpha: Alpha = 0.5
