@@ -24,7 +24,7 @@ from sparsevae.sampling.gradients import ESTIMATORS
 from sparsevae.schedules import Schedule
 
 Alpha = Annotated[float, In(0, 1, "()"), "Prior share of the cap in use; for counts P(gate on): lambda_0."]
-KL = Annotated[str, OneOf("tight", "paper"), "For features='counts': tight (KL of the code itself) or paper (larger)."]
+KL = Annotated[str, OneOf("tight", "paper"), "For features='counts', tight (KL of the code itself) or paper (larger)."]
 Gradient = Annotated[str, OneOf("auto", "paper", *ESTIMATORS), "How gradients pass the draws; paper: relaxed counts."]
 GateHidden = Annotated[tuple[int, ...], POSITIVE, "For features='counts', dense: hidden layers for P(gate on)."]
 SharedLayers = Annotated[int, In(0), "For features='counts', dense: layers of the encoder for P(gate on) too."]

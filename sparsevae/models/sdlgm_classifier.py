@@ -59,9 +59,11 @@ class SDLGMClassifier(Classifies, LabelUnitCoder):
     variant: Annotated[
         str, OneOf("dis", "gen", "con"), "dis (y from x), gen (the labels also explain x) or con (with free features)."
     ] = "dis"
-    cap: Annotated[int | None, POSITIVE, "L0: most labels or draws in p(y|z), not of predictions; None: a row's."] = (
-        None
-    )
+    cap: Annotated[
+        int | None,
+        POSITIVE,
+        "L0: most labels (distinct) or draws (counts) in p(y|z), not predictions. None: of a row.",
+    ] = None
     features: Annotated[
         str, OneOf("distinct", "counts"), "distinct (at most `cap` labels) or counts (the paper's multinomial)."
     ] = "distinct"
