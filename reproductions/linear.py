@@ -31,11 +31,11 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from reproductions.simplex import Loss, sparsemax, sparsemax_loss
-from sparsevae.checks import check_number
+from sparsevae.checks import POSITIVE, In, OneOf
 from sparsevae.inputs.labels import check_form
 from sparsevae.metrics.arrays import Floats
 from sparsevae.metrics.multilabel import binary
-from sparsevae.parameters import check_choice, parameters
+from sparsevae.parameters import check_parameters, parameters
 from sparsevae.tables.columns import encode, text_columns
 
 __all__ = ["LinearMultiLabel"]
@@ -110,11 +110,11 @@ class LinearMultiLabel(MultiOutputMixin, ClassifierMixin, BaseEstimator):
            [1, 1]])
     """
 
-    loss: Annotated[str, "logistic (each label for itself), softmax or sparsemax (labels share 1)"] = "logistic"
-    regularisation: Annotated[float, "strength of the penalty on the weights"] = 0.1
-    threshold: Annotated[float | None, "see the table; the higher, the fewer labels"] = None
-    max_iter: Annotated[int, "the most steps of L-BFGS"] = 100
-    tolerance: Annotated[float, "L-BFGS ends where no entry of the gradient is larger"] = 1e-6
+    loss: Annotated[str, OneOf(*RULES), "logistic: each label for itself; the others: labels share 1"] = "logistic"
+    regularisation: Annotated[float, In(0, double=True), "strength of the penalty on the weights"] = 0.1
+    threshold: Annotated[float | None, POSITIVE, "see the table; the higher, the fewer labels"] = None
+    max_iter: Annotated[int, POSITIVE, "the most steps of L-BFGS"] = 100
+    tolerance: Annotated[float, In(0, double=True), "L-BFGS ends where no entry of the gradient is larger"] = 1e-6
 
     def fit(self, X: Any, y: Any) -> Self:
         """Fit W and b to X (n, d), dense or CSR, and y (n, L), 0/1, dense or CSR; or y (n,), classes.
@@ -123,9 +123,6 @@ class LinearMultiLabel(MultiOutputMixin, ClassifierMixin, BaseEstimator):
         are left out, with a warning.
         """
         rule = self._rule()
-        check_number("regularisation", self.regularisation, "a number, at least 0", lambda v: v >= 0, double=True)
-        check_number("max_iter", self.max_iter, "a whole number, at least 1", lambda v: v >= 1, whole=True)
-        check_number("tolerance", self.tolerance, "a number, at least 0", lambda v: v >= 0, double=True)
         if y is not None and not scipy.sparse.issparse(y):
             y = check_form(y)
         try:
@@ -190,12 +187,11 @@ class LinearMultiLabel(MultiOutputMixin, ClassifierMixin, BaseEstimator):
         if self.single_:
             return self.classes_[z.argmax(1)]
         threshold = rule.threshold if self.threshold is None else self.threshold
-        check_number("threshold", threshold, "a positive number, or None", lambda v: v > 0)
         labels = rule.labels(z, threshold).astype(np.int64)
         return scipy.sparse.csr_array(labels) if self.sparse_ else labels
 
     def _rule(self) -> Rule:
-        check_choice("loss", self.loss, RULES)
+        check_parameters(self)
         return RULES[self.loss]
 
     def __sklearn_tags__(self) -> Any:

@@ -1,4 +1,4 @@
-"""The checks of numbers that a user gives: any int, any float; and sizes that memory does not hold."""
+"""The checks of numbers that a user gives, the ranges that they may lie in, and sizes that memory does not hold."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import math
 import os
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from numbers import Integral, Rational, Real
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -62,6 +63,93 @@ def check_seed(name: str, value: Any, expected: str = "an integer", *, least: fl
         raise ValueError(f"{name} must be {expected}, got {shown(value)}.")
     if abs(int(value)) >= 10**_DIGITS:
         raise ValueError(f"{name} must be {expected} of at most {_DIGITS:,} digits, got {shown(value)}.")
+
+
+@dataclass(frozen=True)
+class In:
+    """An interval of numbers; None is no bound. `ends` says which bounds belong to it, as in (0, 1].
+
+    >>> 1 in In(0, 1, "(]"), 0 in In(0, 1, "(]")
+    (True, False)
+    >>> In(0, 1, "(]").spelled(), In(0).spelled(whole=True), In(0).spelled(whole=True, full=True)
+    ('float in (0, 1]', 'int >= 0', 'an integer, 0 or above')
+    """
+
+    least: float | None = None
+    most: float | None = None
+    ends: str = "[]"
+    double: bool = False  # only doubles are at work: float32's own limits do not count
+
+    def __contains__(self, value: Any) -> bool:
+        above = self.least is None or value > self.least or (value == self.least and self.ends[0] == "[")
+        return above and (self.most is None or value < self.most or (value == self.most and self.ends[1] == "]"))
+
+    def __str__(self) -> str:
+        if self.most is not None:
+            low = "-inf" if self.least is None else f"{self.least:g}"
+            return f"in {self.ends[0]}{low}, {self.most:g}{self.ends[1]}"
+        return "" if self.least is None else f"{'>' if self.ends[0] == '(' else '>='} {self.least:g}"
+
+    def spelled(self, *, whole: bool = False, full: bool = False) -> str:
+        """As a docstring spells it, or in full, as a message says it."""
+        if not full:
+            return f"{'int' if whole else 'float'} {self}".rstrip()
+        noun = "an integer" if whole else "a number"
+        if self.most is not None or self.least is None:
+            return f"{noun} {self}".rstrip()
+        return f"{noun} above {self.least:g}" if self.ends[0] == "(" else f"{noun}, {self.least:g} or above"
+
+    def check(self, name: str, value: Any, expected: str = "", *, whole: bool = False, context: str = "") -> None:
+        """Refuse what is not a number in it; `expected` says in words what is, by default the range alone."""
+        expected = expected or self.spelled(whole=whole, full=True)
+        check_number(name, value, expected, self.__contains__, whole=whole, double=self.double, context=context)
+
+
+class Position(In):
+    """A place in a run: a step, or a share of it."""
+
+    def __contains__(self, value: Any) -> bool:
+        return value in In(0) if isinstance(value, Integral) else value in In(0, 1)
+
+    def __str__(self) -> str:
+        return "step >= 0 or share in [0, 1]"
+
+    def spelled(self, *, whole: bool = False, full: bool = False) -> str:
+        step, share = In(0).spelled(whole=True, full=full), In(0, 1).spelled(full=full)
+        return f"a step ({step}) or a share of the run ({share})"
+
+
+class Seed(In):
+    """Any integer, however large."""
+
+    def check(self, name: str, value: Any, expected: str = "", *, whole: bool = False, context: str = "") -> None:
+        check_seed(name, value, expected)
+
+
+POSITIVE = In(0, None, "()")
+
+
+class OneOf:
+    """Values that may be chosen: strings, or numbers that a range leaves out.
+
+    >>> "cv" in OneOf("cv"), True in OneOf(0, 1)
+    (True, False)
+    """
+
+    def __init__(self, *choices: str | float) -> None:
+        self.choices = choices
+
+    def __contains__(self, value: Any) -> bool:
+        return (isinstance(value, str) or is_number(value)) and value in self.choices
+
+    def __str__(self) -> str:
+        return ", ".join(map(str, self.choices))
+
+
+class Note(NamedTuple):
+    """What a message adds to the type and the range: what a value means, or one that would work."""
+
+    text: str
 
 
 def a_type(value: Any) -> str:

@@ -1,8 +1,9 @@
 """Parameters: a constructor is a table, and everything else reads it.
 
 `@parameters` turns annotated class fields into a keyword-only constructor that stores its arguments verbatim, as
-scikit-learn asks: `alpha: Annotated[float, "one sentence of help"] = 0.1`. The docstring's Parameters section, the
-command line's flags and the stored configuration all come from these fields.
+scikit-learn asks: `alpha: Annotated[float | None, In(0, 1, "(]"), "one sentence of help"] = None`. The docstring's
+Parameters section, the checks of values, the command line's flags and the stored configuration all come from these
+fields.
 """
 
 from __future__ import annotations
@@ -13,17 +14,19 @@ import dataclasses
 import textwrap
 import types
 import typing
-from collections.abc import Callable, Collection
+from collections.abc import Collection, Mapping, Sequence
+from functools import cache
 from typing import Any, NamedTuple, TypeVar, dataclass_transform
 
 import numpy as np
 
-from sparsevae.checks import check_number, shown
-from sparsevae.schedules import SCHEDULES
+from sparsevae.checks import POSITIVE, In, Note, OneOf, shown
+from sparsevae.schedules import SCHEDULES, Schedule
 
 T = TypeVar("T")
+Rule = In | OneOf | Note
 
-_MOST_LAYERS = 1_000
+_MOST_ENTRIES = 1_000  # of a tuple of any length
 
 
 class Parameter(NamedTuple):
@@ -33,11 +36,17 @@ class Parameter(NamedTuple):
     type: Any
     default: Any
     help: str
+    rules: tuple[Rule, ...] = ()
+
+    @property
+    def limits(self) -> str:
+        """Its range and choices, as help of the command line shows them, such as "in [0, 1); cv"."""
+        return "; ".join(filter(None, (str(rule) for rule in self.rules if not isinstance(rule, Note))))
 
 
 @dataclass_transform(kw_only_default=True, field_specifiers=(dataclasses.field,))
 def parameters(cls: type[T]) -> type[T]:
-    """Give the class its constructor, and its docstring a Parameters section (in place of `{parameters}`).
+    """Give the class its constructor, and its docstring two sections, in place of `{parameters}` and `{attributes}`.
 
     What is said of an argument stands in the docstring; the signature has types and defaults, as help and editors show
     them.
@@ -45,15 +54,25 @@ def parameters(cls: type[T]) -> type[T]:
     cls = dataclasses.dataclass(kw_only=True, eq=False, repr=False)(cls)
     arguments = documented(cls)
     cls.__init__.__annotations__ = {p.name: p.type for p in arguments} | {"return": None}
-    if cls.__doc__ and "{parameters}" in cls.__doc__:
-        lines = ["Parameters", "    ----------"]
-        for p in arguments:
-            lines += [f"    {p.name} : {in_words(p.type)}, default={p.default!r}"]
-            lines += [8 * " " + line for line in textwrap.wrap(p.help, 112, break_on_hyphens=False)]
-        cls.__doc__ = cls.__doc__.replace("{parameters}", "\n".join(lines))
+    given = ((p.name, f"{spelled(p.type, p.rules)}, default={p.default!r}", p.help) for p in arguments)
+    learned = ((name, f"{kind}, {text}", "") for name, (kind, text) in _attributes(cls).items())
+    for title, entries in {"Parameters": given, "Attributes": learned}.items():
+        lines = [title, "    ----------"]
+        for name, kind, text in entries:
+            lines += [f"    {name} : {kind}"]
+            lines += [8 * " " + line for line in textwrap.wrap(text, 112, break_on_hyphens=False)]
+        cls.__doc__ = (cls.__doc__ or "").replace(f"{{{title.lower()}}}", "\n".join(lines))
     for name in [name for name in vars(cls) if name.startswith("set_") and name.endswith("_request")]:
         setattr(cls, name, _Brief(vars(cls)[name], name.removeprefix("set_").removesuffix("_request")))
     return cls
+
+
+def _attributes(cls: type) -> dict[str, tuple[str, str]]:
+    """What a class learns, as its own table `attributes` and those of its bases say: name -> type, sentence."""
+    found: dict[str, tuple[str, str]] = {}
+    for base in reversed(cls.__mro__):
+        found |= vars(base).get("attributes", {})
+    return found
 
 
 class _Brief:
@@ -68,67 +87,118 @@ class _Brief:
         return found
 
 
-def in_words(kind: Any) -> str:
-    """A type as a docstring spells it.
+def spelled(kind: Any, rules: Sequence[Rule] = (), *, full: bool = False) -> str:
+    """A type with its range, as a docstring spells it, or in full, as a message says it.
 
-    >>> in_words(float | None), in_words(tuple[int, ...]), in_words(tuple[float, float]), in_words(dict[str, int])
-    ('float or None', 'tuple of int', 'tuple (float, float)', 'dict')
+    >>> spelled(float | None, [In(0, 1, "(]")]), spelled(tuple[int, ...], [POSITIVE]), spelled(str, [OneOf("a", "b")])
+    ('float in (0, 1] or None', 'tuple of int > 0', "'a' or 'b'")
+    >>> spelled(float | Schedule | None, [In(0)], full=True)
+    'a number, 0 or above, a schedule of such numbers, or None'
     """
-    parts = typing.get_args(kind)
-    match typing.get_origin(kind):
-        case typing.Union | types.UnionType:
-            return " or ".join(map(in_words, parts))
-        case builtins.tuple:
-            return f"tuple of {in_words(parts[0])}" if ... in parts else f"tuple ({', '.join(map(in_words, parts))})"
-        case collections.abc.Callable:
-            return "Schedule"
-        case origin:
-            return "None" if kind is types.NoneType else str((origin or kind).__name__)
+    kinds, ranges, words = _members(kind), _ranges(rules), []
+    choices = [repr(choice) for rule in rules if isinstance(rule, OneOf) for choice in rule.choices]
+    numbers = int in kinds or float in kinds
+    if numbers:
+        words.append(ranges[0].spelled(whole=float not in kinds, full=full))
+    for member in kinds:
+        parts, article = typing.get_args(member), "a " if full else ""
+        match typing.get_origin(member) or member:
+            case builtins.int | builtins.float | types.NoneType:
+                pass
+            case builtins.str:
+                words += [] if choices else [f"{article}str"]
+            case builtins.bool:
+                words += ["True", "False"] if full else ["bool"]
+            case builtins.tuple if ... in parts:
+                words.append(f"{article}tuple of {spelled(parts[0], ranges)}")
+            case builtins.tuple:
+                places = (spelled(part, [ranges[i % len(ranges)]]) for i, part in enumerate(parts))
+                words.append(f"{article}tuple ({', '.join(places)})")
+            case builtins.dict:
+                words.append(f"{article}dict of {spelled(parts[1])}")
+            case collections.abc.Callable:
+                words.append(f"a schedule{' of such numbers' * numbers}" if full else "Schedule")
+            case origin:
+                words.append(f"{article}{origin.__name__}")
+    words += choices + ["None"] * (types.NoneType in kinds)
+    last = ", or " if full and any("," in word for word in words[:-1]) else " or "
+    found = last.join(filter(None, (", ".join(words[:-1]), words[-1])))
+    return " ".join([found, *(f"({rule.text})" for rule in rules if full and isinstance(rule, Note))])
+
+
+def _members(kind: Any) -> tuple[Any, ...]:
+    return typing.get_args(kind) if typing.get_origin(kind) in (typing.Union, types.UnionType) else (kind,)
+
+
+def _ranges(rules: Sequence[Rule]) -> list[In]:
+    """Of a number the first counts, of a tuple one for each place, or one for all; where none is given any number."""
+    return [rule for rule in rules if isinstance(rule, In)] or [In()]
+
+
+@cache
+def _hints(cls: type) -> dict[str, Any]:
+    return typing.get_type_hints(cls, include_extras=True)
 
 
 def documented(cls: type) -> list[Parameter]:
     """The constructor's arguments, in order, those of base classes first."""
-    hints = typing.get_type_hints(cls, include_extras=True)
-    found = []
+    found, hints = [], _hints(cls)
     for f in dataclasses.fields(cls):
-        plain, text = typing.get_args(hints[f.name])
-        found.append(Parameter(f.name, plain, f.default, text))
+        plain, *rules, text = typing.get_args(hints[f.name])
+        found.append(Parameter(f.name, plain, f.default, text, tuple(rules)))
     return found
 
 
-def check_course(name: str, value: Any, expected: str, legal: Callable[[Any], bool], *, also: str = "") -> None:
-    """Refuse what is neither a `legal` number nor a schedule that never leaves them, whatever a run's length.
+def check_parameters(table: Any, prefix: str = "") -> None:
+    """Refuse what is not of the type and in the range that stand beside it in the constructor."""
+    for p in documented(type(table)):
+        check_value(prefix + p.name, getattr(table, p.name), p.type, p.rules)
 
-    `expected` says in words which numbers are legal, `also` what else the caller takes.
+
+def check_value(name: str, value: Any, kind: Any, rules: Sequence[Rule] = ()) -> None:
+    """Refuse what is not of a type and in its range; the message says both in words.
+
+    A schedule of numbers must never leave the range, whatever a run's length.
     """
-    if type(value) not in SCHEDULES.values():
-        words = (expected, "a schedule of such numbers", *([also] if also else []))
-        check_number(name, value, f"{', '.join(words[:-1])} or {words[-1]}", legal)
+    kinds, ranges = _members(kind), _ranges(rules)
+    chosen = [rule for rule in rules if isinstance(rule, OneOf)]
+    if any(value in rule for rule in chosen) or any(
+        _is(value, member) for member in kinds if not (member is str and chosen)
+    ):
         return
+    expected = spelled(kind, rules, full=True)
+    for parts in (typing.get_args(member) for member in kinds if typing.get_origin(member) is tuple):
+        if isinstance(value, (tuple, list)) and (... in parts or len(parts) == len(value)):
+            if len(value) > _MOST_ENTRIES:
+                raise ValueError(f"{name} must have at most {_MOST_ENTRIES:,} entries, got {len(value):,}.")
+            for i, entry in enumerate(value):
+                check_value(f"{name}[{i}]", entry, parts[0], [ranges[i % len(ranges)]])
+            return
+    if Schedule in kinds and type(value) in SCHEDULES.values():
+        return _check_course(name, value, ranges[0])
+    if int in kinds or float in kinds:
+        return ranges[0].check(name, value, expected, whole=float not in kinds)
+    raise ValueError(f"{name} must be {expected}, got {shown(value)}.")
+
+
+def _is(value: Any, kind: Any) -> bool:
+    """Whether it is of a type that needs no range; numbers, tuples and schedules are looked at one by one."""
+    origin = typing.get_origin(kind) or kind
+    if origin in (int, float, tuple, collections.abc.Callable):
+        return False
+    instances: dict[Any, Any] = {bool: (bool, np.bool_), dict: Mapping}
+    return isinstance(value, instances.get(origin, origin))
+
+
+def _check_course(name: str, course: Any, legal: In) -> None:
+    """Refuse a schedule that leaves a range, and one of what is no number, or is none that can be computed with."""
+    expected = f"{legal.spelled(full=True)} all along"
     try:
-        ends = value.ends()
-    except (TypeError, ArithmeticError):  # of what is no number, or is none that can be computed with
-        raise ValueError(f"{name} must be {expected} all along, got {shown(value)}.") from None
+        ends = course.ends()
+    except (TypeError, ArithmeticError):
+        raise ValueError(f"{name} must be {expected}, got {shown(course)}.") from None
     for reached in ends:
-        check_number(name, reached, f"{expected} all along", legal, context=f"{shown(value)}, which comes to ")
-
-
-def check_choice(name: str, value: Any, choices: Collection[str]) -> None:
-    """Refuse what is not one of the names."""
-    if not (isinstance(value, str) and value in choices):
-        raise ValueError(f"{name} must be one of {', '.join(choices)}; got {value!r}.")
-
-
-def check_weight(name: str, value: Any) -> None:
-    """Refuse what is no weight of a term; None leaves it to the kind of data."""
-    if value is not None:
-        check_number(name, value, "a number, 0 or above, or None", lambda w: w >= 0)
-
-
-def check_flag(name: str, value: Any) -> None:
-    """Refuse what is neither True nor False."""
-    if np.ndim(value) or value not in (True, False):
-        raise ValueError(f"{name} must be True or False, got {value!r}.")
+        legal.check(name, reached, expected, context=f"{shown(course)}, which comes to ")
 
 
 def check_caps(caps: Any) -> None:
@@ -136,17 +206,7 @@ def check_caps(caps: Any) -> None:
     if not (isinstance(caps, Collection) and np.iterable(caps)):  # array(3) is a Collection too
         raise ValueError(f"caps must be a sequence of integers, such as (1, 2, 5, 10), or (5,); got {caps!r}.")
     for cap in caps:
-        check_number("a cap", cap, "an integer above 0", lambda c: c > 0, whole=True)
-
-
-def check_sizes(name: str, sizes: Any, *, empty: bool = False) -> None:
-    """Refuse what is no tuple of layer sizes."""
-    if not (isinstance(sizes, (tuple, list)) and (empty or len(sizes))):
-        raise ValueError(f"{name} must be a tuple of layer sizes, such as (400,); got {sizes!r}.")
-    if len(sizes) > _MOST_LAYERS:
-        raise ValueError(f"{name} must be the sizes of {_MOST_LAYERS:,} layers at most; got {len(sizes):,}.")
-    for size in sizes:
-        check_number(name, size, "layer sizes above 0, such as (400,)", lambda n: n > 0, whole=True)
+        POSITIVE.check("a cap", cap, whole=True)
 
 
 def check_units(units: Any, n: int) -> np.ndarray[Any, Any]:

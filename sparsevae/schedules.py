@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from numbers import Integral
 
-from sparsevae.checks import check_number, is_number, shown
+from sparsevae.checks import POSITIVE, In, is_number, shown
 
 __all__ = ["Constant", "Cosine", "Cyclical", "Exponential", "Linear", "Schedule", "Step"]
 
@@ -119,7 +119,7 @@ class Exponential:
     every: int = 1
 
     def __post_init__(self) -> None:
-        check_number("every", self.every, "an integer above 0", lambda n: n > 0, whole=True)
+        POSITIVE.check("every", self.every, whole=True)
 
     def __call__(self, step: int, total: int) -> float:
         start = step - step % self.every
@@ -159,8 +159,8 @@ class Cyclical:
     ramp: float = 0.5
 
     def __post_init__(self) -> None:
-        check_number("cycles", self.cycles, "an integer above 0", lambda n: n > 0, whole=True)
-        check_number("ramp", self.ramp, "a share of a cycle, a number in [0, 1]", lambda r: 0 <= r <= 1, double=True)
+        POSITIVE.check("cycles", self.cycles, whole=True)
+        In(0, 1, double=True).check("ramp", self.ramp)
 
     def __call__(self, step: int, total: int) -> float:
         if step >= total:

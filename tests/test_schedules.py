@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sparsevae.parameters import check_course
+from sparsevae.checks import POSITIVE, OneOf
+from sparsevae.parameters import check_value
 from sparsevae.schedules import Constant, Cosine, Cyclical, Exponential, Linear, Schedule, Step
 from sparsevae.training.settings import _DECAYS, Training
 
@@ -93,7 +94,7 @@ def test_cycles_are_counted(cycles: object) -> None:
 
 @pytest.mark.parametrize("ramp", [2, -1, math.nan, "half"])
 def test_the_ramp_of_a_cycle_is_a_share(ramp: object) -> None:
-    with pytest.raises(ValueError, match=r"ramp must be a share of a cycle, a number in \[0, 1\], got"):
+    with pytest.raises(ValueError, match=r"ramp must be a number in \[0, 1\], got"):
         Cyclical(0.0, 1.0, ramp=ramp)  # type: ignore[arg-type]
 
 
@@ -196,21 +197,21 @@ def test_the_end_of_an_exponential_is_its_floor_and_one_that_grows_has_none() ->
 )
 def test_a_course_that_leaves_what_is_legal_is_refused_like_a_number(course: object) -> None:
     with pytest.raises(ValueError, match=r"knob must be a number above 0.* got "):
-        check_course("knob", course, "a number above 0", lambda v: v > 0)
+        check_value("knob", course, float | Schedule, [POSITIVE])
 
 
 @pytest.mark.parametrize(
     "course", [2, np.float32(0.5), Constant(0.1), Linear(1, 2), Exponential(1.0, 1e-3, floor=0.5), Cosine(1.0, 0.1)]
 )
 def test_a_course_of_legal_numbers_is_taken(course: object) -> None:
-    check_course("knob", course, "a number above 0", lambda v: v > 0)
+    check_value("knob", course, float | Schedule, [POSITIVE])
 
 
 def test_the_error_says_where_a_schedule_leads_and_what_else_is_taken() -> None:
     with pytest.raises(ValueError, match=r"^tau must be a number above 0 all along, got Cosine.*, which comes to 0\.0"):
-        check_course("tau", Cosine(1.0), "a number above 0", lambda v: v > 0, also="'learned'")
+        check_value("tau", Cosine(1.0), float | Schedule | str, [POSITIVE, OneOf("learned")])
     with pytest.raises(ValueError, match=r"a number above 0, a schedule of such numbers or 'learned', got -1\.$"):
-        check_course("tau", -1, "a number above 0", lambda v: v > 0, also="'learned'")
+        check_value("tau", -1, float | Schedule | str, [POSITIVE, OneOf("learned")])
 
 
 def test_schedules_are_values() -> None:

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from sparsevae.analysis.audit import audit, check_coder, check_decoder, check_separate
 from sparsevae.analysis.measure import per_row
-from sparsevae.checks import check_number
+from sparsevae.checks import OneOf, check_number
 from sparsevae.distributions.kl import unit_divergence
 from sparsevae.estimator.coder import SparseCoder
 from sparsevae.estimator.learning import plain
@@ -29,7 +29,7 @@ from sparsevae.latent.posteriors import DiscretePosterior, OneHotPosterior
 from sparsevae.networks.convolutions import Convolution, ToImage, ToRows, TransposedConvolution
 from sparsevae.networks.dense import Linear
 from sparsevae.networks.recurrent import GRU, Writer
-from sparsevae.parameters import check_flag, check_units
+from sparsevae.parameters import check_units, check_value
 from sparsevae.threads import inference
 
 _TOLERANCE = 1e-4  # of the decoder's raw output, relative: far above rounding, far below a second use of z
@@ -71,7 +71,7 @@ def prune(
     >>> prune(est, X).n_components < 8
     True
     """
-    check_flag("force", force)
+    check_value("force", force, bool, [OneOf(0, 1)])
     check_number("tolerance", tolerance, "a number, 0 or above", lambda t: t >= 0)
     check_coder("prune", est)
     check_decoder("prune", est)

@@ -14,10 +14,10 @@ import numpy as np
 import scipy.sparse
 
 from sparsevae.analysis.audit import check_coder, check_decoder
-from sparsevae.checks import check_number, check_room
+from sparsevae.checks import OneOf, check_number, check_room
 from sparsevae.estimator.coder import SparseCoder
 from sparsevae.metrics import arrays
-from sparsevae.parameters import check_choice, check_units
+from sparsevae.parameters import check_units, check_value
 
 Array = np.ndarray[Any, Any]
 # Two deviations either way of a prior or slab N(0, 1); a learned slab (PseudoVSC's) may lie elsewhere. 0 is off.
@@ -184,7 +184,7 @@ def walk(start: Array, end: Array, steps: int, mode: str, *, whole: bool = False
     With `whole` all values stay whole numbers.
     """
     check_number("steps", steps, "an integer above 1: a start and an end at least", lambda n: n > 1, whole=True)
-    check_choice("mode", mode, MODES)
+    check_value("mode", mode, str, [OneOf(*MODES)])
     check_room(steps * len(start), {"steps": steps}, "the codes on the way")
     codes, units = MODES[mode](start, end, int(steps))
     codes = codes.round() if whole else codes

@@ -19,6 +19,8 @@ def option_of(p: Parameter, panel: str) -> inspect.Parameter | None:
     flag, text, default = _flag(p), p.help, p.default
     metavar: str | None = spelling(p.type)
     kind: Any = str | None
+    if p.limits and not _is_switch(p):
+        text += f" ({p.limits})"
     if _is_switch(p):
         flag, kind, metavar = f"{flag}/--no-{flag[2:]}", bool | None, None
     elif _is_table(p):

@@ -16,11 +16,11 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_consistent_length, check_is_fitted
 from torch import Generator, Tensor, nn
 
-from sparsevae.checks import check_number, check_room, check_seed
+from sparsevae.checks import POSITIVE, OneOf, check_number, check_room, check_seed
 from sparsevae.estimator import evaluation, learning, samples
 from sparsevae.estimator.assemble import Build, DataSpec
 from sparsevae.estimator.blocks import fitted
-from sparsevae.estimator.fields import ObservedData
+from sparsevae.estimator.fields import NETWORK, ObservedData
 from sparsevae.estimator.fitted import Learned
 from sparsevae.estimator.saving import save
 from sparsevae.estimator.scores import ImportanceBound, bounds_of, importance_of, meaning_of, relaxed_of
@@ -31,11 +31,9 @@ from sparsevae.inputs.rows import to_csr
 from sparsevae.inputs.texts import Text, Texts
 from sparsevae.latent.objective import Term, free_bits, kl
 from sparsevae.networks.architectures import NETWORKS, chosen
-from sparsevae.parameters import check_caps, check_choice, check_sizes, parameters
+from sparsevae.parameters import check_caps, check_parameters, parameters
 from sparsevae.training.loop import Watch
 from sparsevae.training.settings import Training
-
-_NESTED = {"training": Training, "text": Text}  # parameters that have parameters
 
 
 def _decodes(est: SparseCoder) -> bool:
@@ -55,21 +53,26 @@ class SparseCoder(Learned, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
     """
 
     hidden: Annotated[
-        tuple[int, ...] | None,
-        "Hidden layers of the encoder; the decoder mirrors them. None: (400,); for texts, one GRU, (128,).",
+        tuple[int, ...] | None, POSITIVE, "The encoder's layers; the decoder mirrors them. None: (400,); texts: (128,)."
     ] = None
     network: Annotated[
-        str,
-        "auto (gru for texts, dense for numbers), conv (any image; then `hidden`), asperti (28 x 28), mat (32 x 32).",
+        str, OneOf("auto", *NETWORKS), "auto: gru for texts, else dense. conv: any image, asperti 28 x 28, mat 32 x 32."
     ] = "auto"
     image_shape: Annotated[
-        tuple[int, ...] | None,
-        "(H, W) or (H, W, C) of a row, for convolutions and pictures; None: a square grey image.",
+        tuple[int, int] | tuple[int, int, int] | None, POSITIVE, "(H, W) or (H, W, C) of a row; None: a grey square."
     ] = None
-    encoder: Annotated[nn.Module | None, "Your own network, (B, D) -> (B, any width); a linear head is added."] = None
-    scale: Annotated[str, "auto, standard, unit-norm or none; stored, and undone by inverse_transform."] = "auto"
+    encoder: Annotated[nn.Module | None, NETWORK, "Your network, (B, D) -> (B, width); a linear head is added."] = None
+    scale: Annotated[str, OneOf(*scalings.SCALES), "How X is scaled; inverse_transform undoes it."] = "auto"
     training: Annotated[Training | None, "Training settings; None means Training()."] = None
 
+    attributes: ClassVar[Mapping[str, tuple[str, str]]] = {
+        "model_": ("LatentModel", "the networks: q(z|x) from `model_.encode`, p(x|z) from `model_.decode`"),
+        "likelihood_": ("str", "the name of p(x|z), for models that have one"),
+        "scaling_": ("Scaling", "from X's units to the networks', and back; texts have none"),
+        "history_": ("History", "one row per report"),
+        "training_": ("Training", "the settings in use, with what None came to"),
+        "n_features_in_": ("int", "the columns of X; `feature_names_in_` their names, if it had any"),
+    }
     learned: ClassVar[tuple[str, ...]] = ()  # attributes that are stored beside the model: plain values and arrays
     defaults_by_kind: ClassVar[Mapping[str, Mapping[str, Any]]] = {}  # kind of data -> argument -> what None means
 
@@ -80,29 +83,15 @@ class SparseCoder(Learned, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
         raise NotImplementedError
 
     def check(self) -> None:
-        """Refuse constructor arguments that cannot work; subclasses add their own."""
-        if self.hidden is not None:
-            check_sizes("hidden", self.hidden, empty=True)
-        check_choice("network", self.network, ("auto", *NETWORKS))
-        if self.image_shape is not None:
-            self._check_image_shape(self.image_shape)
-        check_choice("scale", self.scale, scalings.SCALES)
-        for name in ("encoder", "decoder"):
-            if not isinstance(own := getattr(self, name, None), (nn.Module, type(None))):
-                raise TypeError(f"{name} must be a torch.nn.Module or None, got {type(own).__name__}.")
-        for name, kind in _NESTED.items():
-            if not isinstance(own := getattr(self, name, None), (kind, type(None))):
-                raise TypeError(f"{name} must be a {kind.__name__}(...) or None, got {own!r}.")
+        """Refuse constructor arguments that cannot work."""
+        check_parameters(self)
         self.training_settings().validate()
         if (text := getattr(self, "text", None)) is not None:
             text.validate()
+        self.rules()
 
-    def _check_image_shape(self, shape: Any) -> None:
-        expected = "(height, width) or (height, width, channels), such as (28, 28) or (32, 32, 3)"
-        if not (isinstance(shape, (tuple, list)) and len(shape) in (2, 3)):
-            raise ValueError(f"image_shape must be {expected}; got {shape!r}.")
-        for size in shape:
-            check_number("image_shape", size, expected, lambda n: n > 0, whole=True)
+    def rules(self) -> None:
+        """Refuse what the ranges beside the fields cannot say."""
 
     def check_run(self, steps: int) -> None:
         """Refuse what does not fit a run of so many steps."""

@@ -18,6 +18,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
+from sparsevae.checks import POSITIVE
 from sparsevae.estimator.build import training_for
 from sparsevae.estimator.fitted import Fitted
 from sparsevae.estimator.learning import hidden_of, plain
@@ -26,7 +27,7 @@ from sparsevae.estimator.registry import known
 from sparsevae.exceptions import StorageError
 from sparsevae.inputs.arrays import Arrays
 from sparsevae.inputs.texts import Text, Texts
-from sparsevae.parameters import check_sizes
+from sparsevae.parameters import check_value
 from sparsevae.storage.codec import damaged, decode, line_of, reading
 from sparsevae.storage.folder import load_folder, save_folder
 from sparsevae.storage.format_1 import to_format_2
@@ -173,7 +174,7 @@ def _check(path: str | Path, meta: Mapping[str, Any]) -> None:
 def _check_settings(est: SparseCoder, chosen: Mapping[str, Any]) -> None:
     """Refuse settings that `fit` would refuse, whether the user gave them or they were chosen by the data."""
     hidden = est.hidden or [] if chosen["hidden"] is None else chosen["hidden"]
-    check_sizes("hidden", hidden, empty=True)
+    check_value("hidden", hidden, tuple[int, ...], [POSITIVE])
     if est.hidden is not None and list(est.hidden) != list(hidden):
         raise ValueError(f"hidden={reprlib.repr(est.hidden)} with networks of {reprlib.repr(hidden)}")
     defaults = {k: v for k, v in (chosen["defaults"] or {}).items() if getattr(est, k) is None}

@@ -6,7 +6,7 @@ need.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
@@ -93,6 +93,12 @@ class Classifies(ClassifierMixin):
     Learned: `classes_`; `single_`, whether y is one class per row; `sparse_`, whether it is CSR.
     """
 
+    attributes: ClassVar[Mapping[str, tuple[str, str]]] = {
+        "classes_, label_names_": (
+            "ndarray (L,), list of str",
+            "the classes of y, or numbers of columns; their names",
+        ),
+    }
     classes_: Array
     single_: bool
     sparse_: bool

@@ -16,13 +16,13 @@ from sklearn.base import BaseEstimator
 from torch import Tensor
 from torch.distributions import Distribution
 
-from sparsevae.checks import check_number
+from sparsevae.checks import POSITIVE, In, Note, OneOf
 from sparsevae.exceptions import warn_caller
 from sparsevae.inputs.base import Array, Input
 from sparsevae.inputs.ragged import Ragged
 from sparsevae.inputs.rows import Rows
 from sparsevae.inputs.scaling import Scaling
-from sparsevae.parameters import check_choice, parameters
+from sparsevae.parameters import check_parameters, parameters
 from sparsevae.tables.columns import is_table
 from sparsevae.text.ids import PAD, ends, spoken
 from sparsevae.text.reading import read_texts
@@ -32,6 +32,7 @@ from sparsevae.text.widths import choose_widths
 
 _MULTIPLE = 8  # rows have so many positions, or a multiple
 _AT_ONCE = {"cpu": 32, "cuda": 512}  # texts that are read, scored or written together: each is many steps
+_COLUMN = Note("the name of a column; of one without a name pass its texts, X[column]")
 _PAPER = 20_000  # words of HSVAE's vocabulary
 _LEAST_STEPS, _PASSES, _BATCH, _RATE = 1_000, 6, 32, 1e-2  # what `Training` means by None
 _LEGAL: dict[str, tuple[Any, ...]] = {
@@ -53,33 +54,25 @@ class Text(BaseEstimator):
     """
 
     tokenizer: Annotated[
-        str, "words (any language), space (text that is split already) or paper (HSVAE's DBpedia); see `Vocabulary`."
+        str, OneOf(*TOKENIZERS), "words (any language), space (of texts that are split), paper (HSVAE's DBpedia)."
     ] = "words"
     size: Annotated[
         int | None,
+        In(2),
         "Most words of the vocabulary: the most frequent ones, the unknown word among them; None: as many as leave at "
         "most 5 % of the words unknown, and none seen but once, from 1,000 to 20,000; 20,000 for tokenizer='paper'.",
     ] = None
-    min_count: Annotated[int, "Words that are seen less often are unknown."] = 1
-    max_length: Annotated[int, "Most words of a text; of a longer one the beginning is kept."] = 60
-    column: Annotated[str | None, "The column of texts, where X is a DataFrame or a .csv or .parquet file."] = None
-    embedding: Annotated[int, "Numbers that stand for a word inside the networks."] = 128
+    min_count: Annotated[int, POSITIVE, "Words that are seen less often are unknown."] = 1
+    max_length: Annotated[int, POSITIVE, "Most words of a text; of a longer one the beginning is kept."] = 60
+    column: Annotated[str | None, _COLUMN, "The column of texts of a DataFrame, a .csv or a .parquet file."] = None
+    embedding: Annotated[int, POSITIVE, "Numbers that stand for a word inside the networks."] = 128
     vocabulary: Annotated[
         Vocabulary | None, "One of your own, instead of tokenizer, size and min_count; None: learned from the texts."
     ] = None
 
     def validate(self) -> None:
         """Refuse settings that cannot work, before anything starts."""
-        check_choice("text.tokenizer", self.tokenizer, TOKENIZERS)
-        if self.size is not None:
-            check_number("text.size", self.size, "an integer above 1, or None", lambda n: n > 1, whole=True)
-        for name in ("min_count", "max_length", "embedding"):
-            check_number(f"text.{name}", getattr(self, name), "an integer above 0", lambda n: n > 0, whole=True)
-        if not isinstance(self.column, (str, type(None))):
-            name = f"{self.column!r}; of a column without a name pass its texts, X[{self.column!r}]"
-            raise TypeError(f"text.column must be the name of a column, a str, or None, got {name}.")
-        if not isinstance(self.vocabulary, (Vocabulary, type(None))):
-            raise TypeError(f"text.vocabulary must be a Vocabulary or None, got {self.vocabulary!r}.")
+        check_parameters(self, "text.")
 
 
 class Texts(Input):

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from torch import Generator
 
-from sparsevae.checks import check_number
+from sparsevae.checks import In, OneOf
 from sparsevae.estimator.assemble import Build, DataSpec, assemble
 from sparsevae.estimator.coder import SparseCoder
 from sparsevae.estimator.fields import FromTexts, ObservedData, Units
@@ -14,7 +14,7 @@ from sparsevae.latent.objective import Objective, nll
 from sparsevae.latent.posteriors import GaussianPosterior
 from sparsevae.latent.priors import StandardNormal
 from sparsevae.latent.terms import TC_ESTIMATORS, total_correlation
-from sparsevae.parameters import check_choice, parameters
+from sparsevae.parameters import parameters
 
 
 @parameters
@@ -31,6 +31,8 @@ class BetaTCVAE(Units, ObservedData, FromTexts, SparseCoder):
 
     {parameters}
 
+    {attributes}
+
     References
     ----------
     Chen, Li, Grosse, Duvenaud, "Isolating sources of disentanglement in variational autoencoders", 2018.
@@ -44,13 +46,10 @@ class BetaTCVAE(Units, ObservedData, FromTexts, SparseCoder):
     True
     """
 
-    beta: Annotated[float, "Weight of the total correlation in training."] = 6.0
-    estimator: Annotated[str, "How a batch estimates q(z): stratified or weighted."] = "stratified"
+    beta: Annotated[float, In(0), "Weight of the total correlation in training."] = 6.0
+    estimator: Annotated[str, OneOf(*TC_ESTIMATORS), "How a batch estimates q(z)."] = "stratified"
 
-    def check(self) -> None:
-        super().check()
-        check_number("beta", self.beta, "a number, 0 or above", lambda b: b >= 0)
-        check_choice("estimator", self.estimator, TC_ESTIMATORS)
+    def rules(self) -> None:
         self.refuse_free_bits()
         if self.training_settings().n_samples != 1:
             raise ValueError("BetaTCVAE compares every row of a batch with every other: use training.n_samples=1.")

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from torch import Generator
 
-from sparsevae.checks import check_number
+from sparsevae.checks import In, Position
 from sparsevae.estimator.assemble import Build, DataSpec, assemble
 from sparsevae.estimator.coder import SparseCoder
 from sparsevae.estimator.fields import FromTexts, ObservedData, Units
@@ -30,6 +30,8 @@ class CapacityVAE(Units, ObservedData, FromTexts, SparseCoder):
 
     {parameters}
 
+    {attributes}
+
     References
     ----------
     Burgess et al., "Understanding disentangling in beta-VAE", 2018. HSVAE's dense baseline holds C at 0, 5, 10 or 15.
@@ -43,16 +45,11 @@ class CapacityVAE(Units, ObservedData, FromTexts, SparseCoder):
     5
     """
 
-    capacity: Annotated[float, "C, in nats: where the mean KL of a batch is held."] = 10.0
-    ramp: Annotated[int | float, "Let C grow from 0 until this step (int) or share of the run (float); 0: fixed."] = 0
-    gamma: Annotated[float, "Weight of the distance from C."] = 10.0
+    capacity: Annotated[float, In(0), "C, in nats: where the mean KL of a batch is held."] = 10.0
+    ramp: Annotated[int | float, Position(), "Where C has grown from 0 to its value; 0: it is fixed."] = 0
+    gamma: Annotated[float, In(0), "Weight of the distance from C."] = 10.0
 
-    def check(self) -> None:
-        super().check()
-        check_number("capacity", self.capacity, "a number of nats, 0 or above", lambda c: c >= 0)
-        check_number("gamma", self.gamma, "a number, 0 or above", lambda g: g >= 0)
-        position = "a step (an integer, 0 or above) or a share of the run (a float in [0, 1])"
-        check_number("ramp", self.ramp, position, lambda r: r >= 0 and (isinstance(r, Integral) or r <= 1))
+    def rules(self) -> None:
         self.refuse_free_bits()
 
     def check_run(self, steps: int) -> None:

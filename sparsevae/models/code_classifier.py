@@ -10,6 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Generator, Tensor, nn
 from torch.distributions import Bernoulli, Distribution, Independent
 
+from sparsevae.checks import POSITIVE
 from sparsevae.distributions.family import at_least_float32
 from sparsevae.distributions.one_hot import OneHotCode
 from sparsevae.estimator.assemble import Build, DataSpec, encoder_of, sizes_of
@@ -63,13 +64,7 @@ class CodeClassifier(Classifies, FromLabels, Units, FromTexts, SparseCoder):
 
     {parameters}
 
-    Attributes
-    ----------
-    classes_ : (L,)
-        The classes of y, or the numbers of its columns.
-    label_names_ : list of str
-    model_, scaling_, history_
-        As in `VAE`.
+    {attributes}
 
     References
     ----------
@@ -88,11 +83,10 @@ class CodeClassifier(Classifies, FromLabels, Units, FromTexts, SparseCoder):
     ['cat', 'dog']
     """
 
-    n_components: Annotated[int, "Number of units d of the code."] = field(default=32, kw_only=False)
+    n_components: Annotated[int, POSITIVE, "Number of units d of the code."] = field(default=32, kw_only=False)
     learned: ClassVar[tuple[str, ...]] = (*FromLabels.learned, "classes_", "single_", "sparse_")
 
-    def check(self) -> None:
-        super().check()
+    def rules(self) -> None:
         self.refuse_free_bits()
         settings = self.training_settings()
         for name, idle, what in (("kl_warmup", 0, "the weight of a KL"), ("n_samples", 1, "draws of a code")):

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from torch import Generator
 
-from sparsevae.checks import check_number
+from sparsevae.checks import POSITIVE, In, OneOf
 from sparsevae.distributions.discrete_draws import CappedDraw, OneHotDraw
 from sparsevae.distributions.family import Family
 from sparsevae.estimator.assemble import Build, DataSpec, assemble
@@ -15,7 +15,7 @@ from sparsevae.estimator.fields import Choices, FromTexts, ObservedData, Units
 from sparsevae.latent.objective import Objective, kl, nll
 from sparsevae.latent.posteriors import CappedPosterior, OneHotPosterior
 from sparsevae.latent.priors import FixedCapped, FixedOneHots, Prior
-from sparsevae.parameters import check_choice, check_course, check_flag, parameters
+from sparsevae.parameters import parameters
 from sparsevae.sampling.gradients import ESTIMATORS, build_estimator, scheduled
 from sparsevae.schedules import Schedule
 
@@ -31,10 +31,7 @@ class DiscreteVAE(Choices, Units, ObservedData, FromTexts, SparseCoder):
 
     {parameters}
 
-    Attributes
-    ----------
-    model_, scaling_, likelihood_, history_
-        As in `VAE`.
+    {attributes}
 
     References
     ----------
@@ -50,28 +47,19 @@ class DiscreteVAE(Choices, Units, ObservedData, FromTexts, SparseCoder):
     ('csr', {1.0}, True)
     """
 
-    categories: Annotated[int | None, "Units of a group, exactly one of them on; None: independent bits."] = None
-    gradient: Annotated[str, "How gradients pass the draws: one of `gradients`, such as concrete, rloo, muprop."] = (
-        "straight-through-concrete"
-    )
-    temperature: Annotated[float | Schedule, "Temperature of the concrete gradients, a number or a schedule."] = 0.5
-    alpha: Annotated[float, "Prior probability that a bit is on, in (0, 1)."] = 0.5
-    learned_prior: Annotated[bool, "Learn the prior's probabilities, unit by unit."] = False
+    categories: Annotated[int | None, In(2), "Units of a group, of which one is on; None: independent bits."] = None
+    gradient: Annotated[str, OneOf(*ESTIMATORS), "How gradients pass the draws."] = "straight-through-concrete"
+    temperature: Annotated[float | Schedule, POSITIVE, "Temperature of the concrete gradients."] = 0.5
+    alpha: Annotated[float, In(0, 1, "()"), "Prior probability that a bit is on."] = 0.5
+    learned_prior: Annotated[bool, OneOf(0, 1), "Learn the prior's probabilities, unit by unit."] = False
 
-    def check(self) -> None:
-        super().check()
-        if self.categories is not None:
-            check_number("categories", self.categories, "an integer above 1, or None", lambda c: c > 1, whole=True)
-            if int(self.n_components) % int(self.categories):
-                raise ValueError(
-                    f"n_components={self.n_components} units are no groups of categories={self.categories}: it must "
-                    "divide n_components."
-                )
-        check_choice("gradient", self.gradient, ESTIMATORS)
-        check_course("temperature", self.temperature, "a number above 0", lambda v: v > 0)
+    def rules(self) -> None:
+        if self.categories is not None and int(self.n_components) % int(self.categories):
+            raise ValueError(
+                f"n_components={self.n_components} units are no groups of categories={self.categories}: it must "
+                "divide n_components."
+            )
         self.refuse_free_bits()
-        check_number("alpha", self.alpha, "a number in (0, 1), the prior P(bit on)", lambda a: 0 < a < 1)
-        check_flag("learned_prior", self.learned_prior)
 
     def build(self, data: DataSpec, weights: Generator | None) -> Build:
         n, learned, kind = int(self.n_components), bool(self.learned_prior), ESTIMATORS[self.gradient]

@@ -9,7 +9,7 @@ import torch
 from sklearn.utils.validation import check_is_fitted
 from torch import Generator, Tensor
 
-from sparsevae.checks import check_number
+from sparsevae.checks import POSITIVE, In, Note, OneOf
 from sparsevae.estimator.assemble import Build, DataSpec, assemble
 from sparsevae.estimator.coder import SparseCoder
 from sparsevae.estimator.fields import FromTexts, Gates, ObservedData, Units, gate_of
@@ -19,7 +19,7 @@ from sparsevae.latent.model import LatentModel, Observed, Site, Trace
 from sparsevae.latent.objective import Objective, nll
 from sparsevae.latent.posteriors import HierarchicalPosterior
 from sparsevae.latent.priors import BetaGates
-from sparsevae.parameters import check_weight, parameters
+from sparsevae.parameters import parameters
 from sparsevae.sampling.draw import Draw
 from sparsevae.sampling.gradients import GATES
 
@@ -53,6 +53,11 @@ class Hierarchical(LatentModel):
         return torch.cat([gamma[..., : rows // shared, :]] * shared, -2)
 
 
+_GATES = OneOf(*(name for name in GATES if "slope" not in GATES[name].knobs))
+_STEEP = Note("for 'slope-annealed' use VSC: here a gate is as likely as gamma says, never steeper")
+_ZERO, _SPIKE = OneOf(0), In(1e-3, 1, "[)")  # between them steps diverge
+
+
 def _p_on(q: Any) -> Tensor:
     found: Tensor = q.p_on
     return found
@@ -79,10 +84,7 @@ class HSVAE(Gates, Units, ObservedData, FromTexts, SparseCoder):
 
     {parameters}
 
-    Attributes
-    ----------
-    model_, scaling_, likelihood_, history_
-        As in `VAE`.
+    {attributes}
 
     References
     ----------
@@ -106,41 +108,16 @@ class HSVAE(Gates, Units, ObservedData, FromTexts, SparseCoder):
         "texts": {"beta": 1.2, "kl_z": 0.05, "kl_gamma": 0.03, "gate": "straight-through-concrete"},
     }
 
-    alpha: Annotated[float, "Prior concentration of off: P(unit off) = alpha / (alpha + beta) in the mean."] = 1.5
+    alpha: Annotated[float, POSITIVE, "Prior concentration of off: P(off) = alpha / (alpha + beta) in the mean."] = 1.5
     beta: Annotated[
-        float | None,
-        "Prior concentration of on; alpha + beta says how firmly gates are held there. None: .5, for texts 1.2.",
+        float | None, POSITIVE, "Prior concentration of on; alpha + beta: how firmly so. None: .5, for texts 1.2."
     ] = None
-    gate: Annotated[
-        str | None,
-        "How gradients pass the gates: sigmoid, or an estimator of `gradients`, as in `VSC`; not slope-annealed. None: "
-        "straight-through-concrete.",
-    ] = None
-    spike_scale: Annotated[float, "Standard deviation of an off unit: 0, exact zeros, or .05 as in the paper."] = 0.0
-    kl_z: Annotated[
-        float | None, "Weight of the KL of z in training (psi, .01 in the paper); None: 1, for texts .05."
-    ] = None
-    kl_gamma: Annotated[
-        float | None, "Weight of the KL of gamma in training (lambda, .01 in the paper); None: 1, for texts .03."
-    ] = None
-    n_gamma: Annotated[int, "N: draws of gamma an item in training (equation 10)."] = 1
-    n_z: Annotated[int, "M: draws of z for each gamma in training."] = 1
-
-    def check(self) -> None:
-        super().check()
-        if "slope" in GATES[self.value("gate")].knobs:
-            raise ValueError(
-                f"gate={self.gate!r} makes the law of a gate steeper than an encoder says, but here that law is gamma, "
-                "which is drawn and paid for as it is: use gate='straight-through', or VSC."
-            )
-        check_number("alpha", self.alpha, "a number above 0, of a Beta law", lambda c: c > 0)
-        if self.beta is not None:
-            check_number("beta", self.beta, "a number above 0, of a Beta law, or None", lambda c: c > 0)
-        check_weight("kl_gamma", self.kl_gamma)
-        for name in ("n_gamma", "n_z"):
-            check_number(name, getattr(self, name), "an integer above 0", lambda n: n > 0, whole=True)
-        expected = "0, exact zeros, or a number in [0.001, 1)"  # below, steps diverge
-        check_number("spike_scale", self.spike_scale, expected, lambda s: s == 0 or 1e-3 <= s < 1)
+    gate: Annotated[str | None, _GATES, _STEEP, "How gradients pass the gates; None: straight-through-concrete."] = None
+    spike_scale: Annotated[float, _ZERO, _SPIKE, "Standard deviation of an off unit; .05 in the paper."] = 0.0
+    kl_z: Annotated[float | None, In(0), "Weight of the KL of z (psi); None: 1, for texts .05."] = None
+    kl_gamma: Annotated[float | None, In(0), "Weight of the KL of gamma (lambda); None: 1, for texts .03."] = None
+    n_gamma: Annotated[int, POSITIVE, "N: draws of gamma an item in training (equation 10)."] = 1
+    n_z: Annotated[int, POSITIVE, "M: draws of z for each gamma in training."] = 1
 
     def build(self, data: DataSpec, weights: Generator | None) -> Build:
         n, spike = int(self.n_components), float(self.spike_scale)

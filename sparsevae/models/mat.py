@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar
 
 from torch import Generator, Tensor
 
-from sparsevae.checks import check_number
+from sparsevae.checks import In
 from sparsevae.estimator.assemble import Build, DataSpec, assemble
 from sparsevae.estimator.coder import SparseCoder
 from sparsevae.estimator.fields import FromTexts, ObservedData, Units
@@ -17,7 +17,7 @@ from sparsevae.latent.objective import Objective, nll
 from sparsevae.latent.posteriors import GaussianPosterior
 from sparsevae.latent.priors import SparseNormals
 from sparsevae.latent.terms import mmd
-from sparsevae.parameters import check_weight, parameters
+from sparsevae.parameters import parameters
 from sparsevae.sampling.draw import Draw
 
 
@@ -45,6 +45,8 @@ class MAT(Units, ObservedData, FromTexts, SparseCoder):
 
     {parameters}
 
+    {attributes}
+
     References
     ----------
     Mathieu, Rainforth, Siddharth, Teh, "Disentangling disentanglement in variational autoencoders", 2019.
@@ -64,21 +66,16 @@ class MAT(Units, ObservedData, FromTexts, SparseCoder):
         "texts": {"kl_weight": 0.1},
     }
 
-    off: Annotated[float, "Prior probability that a unit is off, in [0, 1)."] = 0.8
-    spike: Annotated[float, "Standard deviation of a unit that is off, in [0.001, 1)."] = 0.05
-    kl_weight: Annotated[float | None, "Weight of the KL (psi); None: 1, for texts .1."] = None
-    mmd_weight: Annotated[float, "Weight of the MMD (lambda)."] = 100.0
+    off: Annotated[float, In(0, 1, "[)"), "Prior probability that a unit is off."] = 0.8
+    spike: Annotated[float, In(1e-3, 1, "[)"), "Standard deviation of a unit that is off."] = 0.05  # less diverges
+    kl_weight: Annotated[float | None, In(0), "Weight of the KL (psi); None: 1, for texts .1."] = None
+    mmd_weight: Annotated[float, In(0), "Weight of the MMD (lambda)."] = 100.0
 
-    def check(self) -> None:
-        super().check()
-        check_number("off", self.off, "a number in [0, 1), the prior P(unit off)", lambda g: 0 <= g < 1)
-        check_number("spike", self.spike, "a number in [0.001, 1)", lambda s: 1e-3 <= s < 1)  # below, steps diverge
-        check_weight("kl_weight", self.kl_weight)
+    def rules(self) -> None:
         if self.training_settings().n_samples != 1:
             raise ValueError("MAT compares the rows of a batch with draws of the prior: use training.n_samples=1.")
         if self.training_settings().batch_size == 1:
             raise ValueError("MAT compares the rows of a batch with each other: use training.batch_size=2 or more.")
-        check_number("mmd_weight", self.mmd_weight, "a number, 0 or above", lambda w: w >= 0)
 
     def build(self, data: DataSpec, weights: Generator | None) -> Build:
         prior = SparseNormals(int(self.n_components), float(self.off), float(self.spike))

@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar
 
 from torch import Generator, nn
 
-from sparsevae.checks import check_number
+from sparsevae.checks import POSITIVE, In, Note, OneOf
 from sparsevae.estimator.assemble import Build, DataSpec, assemble
 from sparsevae.estimator.coder import SparseCoder
 from sparsevae.estimator.fields import Gates, ObservedData, Units, gate_of
@@ -17,7 +17,7 @@ from sparsevae.latent.pseudo_inputs import SELECTIONS, PseudoInputs
 from sparsevae.latent.terms import AggregateSparsity
 from sparsevae.models.vsc import DEFAULTS_OF_GATES
 from sparsevae.networks.convolutions import BatchNorm
-from sparsevae.parameters import check_choice, parameters
+from sparsevae.parameters import parameters
 from sparsevae.schedules import Linear
 
 
@@ -38,10 +38,7 @@ class PseudoVSC(Gates, Units, ObservedData, SparseCoder):
 
     {parameters}
 
-    Attributes
-    ----------
-    model_, scaling_, likelihood_, history_
-        As in `VAE`; `model_.prior.inputs` are the pseudo-inputs, `model_.prior.rho` how often each is chosen.
+    {attributes}
 
     References
     ----------
@@ -56,29 +53,25 @@ class PseudoVSC(Gates, Units, ObservedData, SparseCoder):
     (torch.Size([5, 64]), 1.0)
     """
 
+    attributes: ClassVar[Mapping[str, tuple[str, str]]] = {
+        "model_.prior.inputs": ("Tensor (U, D)", "the pseudo-inputs"),
+        "model_.prior.rho": ("Tensor (U,)", "how often each is chosen"),
+    }
     defaults_by_kind: ClassVar[Mapping[str, Mapping[str, Any]]] = {"numbers": DEFAULTS_OF_GATES["numbers"]}
 
-    alpha: Annotated[float, "Mean P(on) that the aggregate-sparsity term pulls pseudo-inputs to, in (0, 1)."] = 0.1
-    pseudo_inputs: Annotated[int, "Number U of learned pseudo-inputs."] = 20
-    selection: Annotated[str, "How a row chooses: softmax (ours), paper or authors."] = "softmax"
-    sparsity: Annotated[float, "Weight of the aggregate-sparsity term."] = 1.0
+    alpha: Annotated[
+        float, In(0, 1, "()"), Note("with alpha = 1 use VAE"), "Mean P(on) that the aggregate-sparsity term aims at."
+    ] = 0.1
+    pseudo_inputs: Annotated[int, POSITIVE, "Number U of learned pseudo-inputs."] = 20
+    selection: Annotated[str, OneOf(*SELECTIONS), "How a row chooses; softmax is ours."] = "softmax"
+    sparsity: Annotated[float, In(0), "Weight of the aggregate-sparsity term."] = 1.0
     slab_warmup: Annotated[
-        tuple[float, float], "Shares of the run where the slabs begin to grow in, and where they are whole."
+        tuple[float, float], In(0, 1), "Shares of the run where the slabs begin to grow in, and where they are whole."
     ] = (0.0, 0.02)
 
-    def check(self) -> None:
-        super().check()
-        check_number("pseudo_inputs", self.pseudo_inputs, "an integer above 0", lambda u: u > 0, whole=True)
-        check_choice("selection", self.selection, SELECTIONS)
-        check_number("sparsity", self.sparsity, "a number, 0 or above", lambda w: w >= 0)
-        check_number("alpha", self.alpha, "a number in (0, 1): with alpha = 1 use VAE", lambda a: 0 < a < 1)
-        shares = self.slab_warmup
-        if not (isinstance(shares, (tuple, list)) and len(shares) == 2):
-            raise ValueError(f"slab_warmup must be two shares of the run, such as (0.2, 0.3); got {shares!r}.")
-        for share in shares:
-            check_number("slab_warmup", share, "two shares of the run in [0, 1], begin and end", lambda s: 0 <= s <= 1)
-        if shares[0] > shares[1]:
-            raise ValueError(f"slab_warmup must begin before it ends; got {shares!r}.")
+    def rules(self) -> None:
+        if self.slab_warmup[0] > self.slab_warmup[1]:
+            raise ValueError(f"slab_warmup must begin before it ends; got {self.slab_warmup!r}.")
 
     def build(self, data: DataSpec, weights: Generator | None) -> Build:
         n, d, inputs = int(self.n_components), data.input.width, int(self.pseudo_inputs)

@@ -8,20 +8,27 @@ from typing import Annotated, Any
 from sklearn.utils.validation import check_is_fitted
 from torch import Generator, Tensor, nn
 
-from sparsevae.checks import check_number
+from sparsevae.checks import POSITIVE, In, Note, OneOf
 from sparsevae.distributions.discrete_draws import Temperature
 from sparsevae.estimator.assemble import Build, DataSpec, assemble, decoder_of, encoder_of
 from sparsevae.estimator.coder import SparseCoder
 from sparsevae.estimator.fields import Choices, FromTexts, ObservedData, Units
 from sparsevae.inputs.texts import Texts
 from sparsevae.latent import packing
-from sparsevae.latent.capped_code import FEATURES, CappedCode
+from sparsevae.latent.capped_code import CappedCode
 from sparsevae.latent.objective import Objective, kl, nll
 from sparsevae.networks.architectures import Sizes, chosen
 from sparsevae.networks.dense import Branched, initialise
-from sparsevae.parameters import check_choice, check_course, check_flag, check_sizes, parameters
+from sparsevae.parameters import check_value, parameters
 from sparsevae.sampling.gradients import ESTIMATORS
 from sparsevae.schedules import Schedule
+
+Alpha = Annotated[float, In(0, 1, "()"), "Prior share of the cap in use; for counts P(gate on): lambda_0."]
+KL = Annotated[str, OneOf("tight", "paper"), "For features='counts', tight (KL of the code itself) or paper (larger)."]
+Gradient = Annotated[str, OneOf("auto", "paper", *ESTIMATORS), "How gradients pass the draws; paper: relaxed counts."]
+GateHidden = Annotated[tuple[int, ...], POSITIVE, "For features='counts', dense: hidden layers for P(gate on)."]
+SharedLayers = Annotated[int, In(0), "For features='counts', dense: layers of the encoder for P(gate on) too."]
+_BOUNDS = In(0, 1, "()", double=True), In(1, None, "()", double=True)
 
 
 class Presence(nn.Module):
@@ -48,32 +55,15 @@ def gated_encoder(est: Any, sizes: Sizes, weights: Generator | None) -> nn.Modul
 
 
 def check_code(est: Any, gradient: str) -> None:
-    """Refuse settings of a code, of whichever model has them, that cannot work."""
-    own = {name: getattr(est, name) for name in ("features", "tau", "tau_z") if hasattr(est, name)}
-    features = own.setdefault("features", "counts")
-    check_choice("features", features, tuple(FEATURES))
-    check_number("alpha", est.alpha, "a number in (0, 1), the prior share of the cap in use", lambda a: 0 < a < 1)
-    check_choice("kl", est.kl, ("tight", "paper"))
-    check_choice("gradient", gradient, ("auto", "paper", *ESTIMATORS))
-    check_sizes("gate_hidden", est.gate_hidden, empty=True)
+    """Refuse settings of a code, of whichever model has them, that do not go together."""
     layers = 1 if est.hidden is None else len(est.hidden)
-    depth = f"an integer from 0 to {layers}, the number of hidden layers"
-    check_number("shared_layers", est.shared_layers, depth, lambda k: 0 <= k <= layers, whole=True)
+    check_value("shared_layers", est.shared_layers, int, [In(0, layers), Note("of the encoder's hidden layers")])
     if est.shared_layers and (est.network not in ("auto", "dense") or est.encoder is not None):
         raise ValueError("shared_layers is for network='dense': other encoders share all of theirs with the gate.")
-    for name in own.keys() - {"features"}:
-        value = own[name]
-        if not isinstance(value, str):
-            check_course(name, value, "a number above 0", lambda v: v > 0, also="'learned'")
-        elif value != "learned" or gradient != "paper":
-            raise ValueError(
-                f"{name} must be a number above 0, a schedule, or 'learned' with gradient='paper'; got {value!r} with "
-                f"gradient={gradient!r}."
-            )
     able = [name for name, kind in ESTIMATORS.items() if "capped" in kind.kinds]
-    if features == "distinct" and gradient not in ("auto", *able):
+    if getattr(est, "features", "counts") == "distinct" and gradient not in able:
         raise ValueError(
-            f"gradient={gradient!r} cannot keep the cap of features='distinct'; use auto, {', '.join(able)}, or "
+            f"gradient={est.gradient!r} cannot keep the cap of features='distinct'; use auto, {', '.join(able)}, or "
             "features='counts'."
         )
 
@@ -88,22 +78,17 @@ class SDLGM(Choices, Units, ObservedData, FromTexts, SparseCoder):
     with probabilities pi(x). Their sum is exactly multinomial, so law, KL and mode are exact (erratum 14). The KL is
     that of the counts, L0 [KL_B(lambda; alpha) + lambda KL(pi || 1/K)]; kl="paper" is the published one, which also
     charges for features whose gate is off. features="distinct" is ours: n_components gates of which at most `cap` are
-    on, so `cap` different features, with exact normaliser, KL, draws and mode.
-
-    gradient="paper" relaxes gates and features, and its training objective is no bound; with tau="learned" and
-    tau_bounds=None it is the paper's, whose temperatures run away. Scores are always of hard draws.
+    on, so `cap` different features, with exact normaliser, KL, draws and mode. gradient="paper" relaxes gates and
+    features, and its training objective is no bound; with tau="learned" and tau_bounds=None it is the paper's, whose
+    temperatures run away. Scores are always of hard draws.
 
     {parameters}
 
-    Attributes
-    ----------
-    model_, scaling_, likelihood_, history_
-        As in `VAE`.
+    {attributes}
 
     References
     ----------
-    Xu, Onoro Rubio, Serra, Niepert, "Learning sparsity of representations with discrete latent variables" (sparse deep
-    latent generative model, SDLGM), equations 8 to 17.
+    Xu, Onoro Rubio, Serra, Niepert, "Learning sparsity of representations with discrete latent variables", eq. 8-17.
 
     Examples
     --------
@@ -118,47 +103,36 @@ class SDLGM(Choices, Units, ObservedData, FromTexts, SparseCoder):
     0
     """
 
-    cap: Annotated[int, "L0: the most features that a code may have."] = 10
-    features: Annotated[str, "counts (the paper's multinomial) or distinct (at most `cap` different ones)."] = "counts"
-    alpha: Annotated[float, "Prior share of the cap in use, in (0, 1); for counts P(gate on): lambda_0."] = 0.5
-    kl: Annotated[str, "For features='counts', which KL: tight (of the code itself) or paper (larger)."] = "tight"
-    gradient: Annotated[str, "How gradients pass the draws: auto, paper (relaxed counts), or one of `gradients`."] = (
-        "auto"
-    )
+    cap: Annotated[int, POSITIVE, "L0: the most features that a code may have."] = 10
+    features: Annotated[
+        str, OneOf("counts", "distinct"), "counts (the paper's multinomial) or distinct (at most `cap` different ones)."
+    ] = "counts"
+    alpha: Alpha = 0.5
+    kl: KL = "tight"
+    gradient: Gradient = "auto"
     tau: Annotated[
-        float | str | Schedule,
-        "Temperature of gates, for 'paper' (and, distinct, the concrete gradient): a number, a schedule, or 'learned'.",
+        float | str | Schedule, POSITIVE, OneOf("learned"), "Temperature of gates; distinct: of concrete gradients too."
     ] = 0.5
     tau_z: Annotated[
-        float | str | Schedule,
-        "For features='counts', as tau, the temperature of features, also of the concrete gradients.",
+        float | str | Schedule, POSITIVE, OneOf("learned"), "For features='counts', temperature of features, as tau."
     ] = 0.5
-    tau_bounds: Annotated[tuple[float, float] | None, "Bounds of learned temperatures; None lets them run away."] = (
-        0.1,
-        2.0,
-    )
-    gate_hidden: Annotated[
-        tuple[int, ...], "For features='counts', hidden layers of the net that gives P(gate on); in dense networks."
-    ] = (64,)
-    shared_layers: Annotated[
-        int, "For features='counts', hidden layers of the encoder that the gate net starts from; in dense networks."
-    ] = 0
-    learned_prior: Annotated[bool, "Learn how likely the prior finds each feature; it starts from alpha."] = False
-    binary: Annotated[bool, "Let the decoder see which features are there, not how often: codes of 0 and 1."] = False
+    tau_bounds: Annotated[
+        tuple[float, float] | None, *_BOUNDS, "Bounds of learned temperatures; None lets them run away."
+    ] = (0.1, 2.0)
+    gate_hidden: GateHidden = (64,)
+    shared_layers: SharedLayers = 0
+    learned_prior: Annotated[bool, OneOf(0, 1), "Learn the prior of each feature; it starts from alpha."] = False
+    binary: Annotated[bool, OneOf(0, 1), "Show the decoder which features are there, not how often."] = False
 
-    def check(self) -> None:
-        super().check()
-        check_number("cap", self.cap, "an integer above 0", lambda n: n > 0, whole=True)
-        for name in ("binary", "learned_prior"):
-            check_flag(name, getattr(self, name))
-        check_code(self, self.gradient)
+    def rules(self) -> None:
+        check_code(self, self._code().estimator)
         self.refuse_free_bits()
-        if self.tau_bounds is not None:
-            expected = "two numbers around 1, such as (0.1, 2.0), or None"
-            if not (isinstance(self.tau_bounds, (tuple, list)) and len(self.tau_bounds) == 2):
-                raise ValueError(f"tau_bounds must be {expected}; got {self.tau_bounds!r}.")
-            check_number("tau_bounds", self.tau_bounds[0], expected, lambda low: 0 < low < 1, double=True)
-            check_number("tau_bounds", self.tau_bounds[1], expected, lambda high: high > 1, double=True)
+        for name in ("tau", "tau_z"):
+            if getattr(self, name) == "learned" and self._code().estimator != "paper":
+                raise ValueError(
+                    f"{name} must be a number above 0, a schedule, or 'learned' with gradient='paper'; got 'learned' "
+                    f"with gradient={self.gradient!r}."
+                )
 
     def _code(self) -> CappedCode:
         own = {f.name: getattr(self, f.name) for f in dataclasses.fields(CappedCode) if f.name != "n"}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Annotated, Any, ClassVar
 
@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Generator, Tensor, nn
 from torch.nn.functional import logsigmoid
 
-from sparsevae.checks import check_number
+from sparsevae.checks import POSITIVE, In, OneOf
 from sparsevae.distributions.family import Family
 from sparsevae.estimator.assemble import Build, DataSpec, assemble
 from sparsevae.estimator.coder import SparseCoder
@@ -27,13 +27,12 @@ from sparsevae.latent.concatenated import ConcatenatedNetworks, ConcatenatedPost
 from sparsevae.latent.objective import Objective, kl, nll
 from sparsevae.latent.supervised import Discriminative, Generative, parts_of
 from sparsevae.likelihoods.labels import LABEL_LIKELIHOODS, log_odds
-from sparsevae.models.sdlgm import check_code, gated_encoder
+from sparsevae.models.sdlgm import KL, Alpha, GateHidden, Gradient, SharedLayers, check_code, gated_encoder
 from sparsevae.networks.architectures import Sizes
-from sparsevae.parameters import check_choice, parameters
+from sparsevae.parameters import parameters
 from sparsevae.schedules import Schedule
 
 RELAXED = ("paper", "concrete")  # gradients whose training draws lie between 0 and 1
-VARIANTS = ("dis", "gen", "con")
 
 
 def encoders(est: Any, sizes: Sizes, weights: Generator | None, *, widths: Sequence[int]) -> nn.Module:
@@ -47,22 +46,13 @@ class SDLGMClassifier(Classifies, LabelUnits, ObservedData, SparseCoder):
 
     .. math:: \mathcal L = -\log p(y | q(z|x)) + w_{KL}\, KL(q(z|x) \,\|\, p(z)) \; [\,- w_x\, E_q \log p(x|z)\,]
 
-    variant="dis" learns y from x. "gen" also lets the code, which is the label vector, explain x. "con" adds
-    `free_features`, which explain what labels do not. The encoder alone predicts.
-
-    features="distinct" (ours) has a gate per label, at most `cap` of them on. "counts" is the paper's: `cap` draws, on
-    with probability lambda(x), of features pi(x). The paper prints no likelihood of y. Here it is exact: "marginals",
-    each label by itself, for counts 1 - (1 - lambda pi_k)^L0; or "set". "relaxed" takes min(1, z) of a relaxed draw.
-
-    y is (n, L) of 0 and 1, dense or CSR, or (n,), one class per row; then the likeliest class is predicted. Training
-    stops early, on a tenth of the rows, and `folds` more fits tune the threshold: 1/2 predicts too few.
+    The encoder alone predicts. Counts are `cap` draws, on with probability lambda(x), of features pi(x). The likelihood
+    of y, which the paper does not print, is exact: P(label) of counts is 1 - (1 - lambda pi_k)^L0. "relaxed" takes
+    min(1, z) of a relaxed draw. y is (n, L) of 0 and 1, dense or CSR, or (n,), one class per row.
 
     {parameters}
 
-    Attributes
-    ----------
-    classes_, label_names_, cap_, max_labels_, threshold_
-        The classes of y, or the numbers of its columns; their names; what None and "cv" came to. More as in `VAE`.
+    {attributes}
 
     References
     ----------
@@ -77,62 +67,56 @@ class SDLGMClassifier(Classifies, LabelUnits, ObservedData, SparseCoder):
     ((300, 4), True)
     """
 
-    variant: Annotated[str, "dis (y from x), gen (the labels also explain x) or con (with free features)."] = "dis"
+    variant: Annotated[
+        str, OneOf("dis", "gen", "con"), "dis (y from x), gen (the labels also explain x) or con (with free features)."
+    ] = "dis"
     cap: Annotated[
         int | None,
-        "L0: most labels at once (distinct), draws (counts), in the law; None: most of a row. Predictions ignore it.",
+        POSITIVE,
+        "L0: most labels (distinct) or draws (counts) in p(y|z), not predictions. None: of a row.",
     ] = None
-    features: Annotated[str, "distinct (at most `cap` labels) or counts (the paper's multinomial)."] = "distinct"
-    label_likelihood: Annotated[str, "marginals (each label for itself), set (all at once), relaxed."] = "marginals"
-    kl_weight: Annotated[float, "Weight of the KL to the prior."] = 0.01
-    x_weight: Annotated[float, "Weight of -log p(x|z) beside that of y; for gen and con."] = 0.1
-    free_features: Annotated[int, "Features of the code that are no labels; for con."] = 20
-    free_cap: Annotated[int, "The cap of the free features; for con."] = 5
-    max_labels: Annotated[int | None, "Most labels of a prediction; None: as many as a training row had."] = None
+    features: Annotated[
+        str, OneOf("distinct", "counts"), "distinct (at most `cap` labels) or counts (the paper's multinomial)."
+    ] = "distinct"
+    label_likelihood: Annotated[
+        str, OneOf(*LABEL_LIKELIHOODS), "Of y: marginals (each label for itself), set (all at once), relaxed."
+    ] = "marginals"
+    kl_weight: Annotated[float, In(0), "Weight of the KL to the prior."] = 0.01
+    x_weight: Annotated[float, In(0), "Weight of -log p(x|z) beside that of y; for gen and con."] = 0.1
+    free_features: Annotated[int, POSITIVE, "Features of the code that are no labels; for con."] = 20
+    free_cap: Annotated[int, POSITIVE, "The cap of the free features; for con."] = 5
+    max_labels: Annotated[int | None, POSITIVE, "Most labels of a prediction; None: most of a training row."] = None
     threshold: Annotated[
-        float | str, "P(label) above which it is predicted, or 'cv': the best by micro-F1 (.5 below 8 rows)."
+        float | str, In(0, 1, "[)"), OneOf("cv"), "P(label) that predicts it. 'cv': best micro-F1 (.5 below 8 rows)."
     ] = "cv"
-    folds: Annotated[int, "Folds of threshold='cv': so many more fits."] = 5
-    alpha: Annotated[float, "Prior share of the cap in use, in (0, 1); for counts P(gate on): lambda_0."] = 0.5
-    kl: Annotated[str, "KL of counts: tight (of the code itself) or paper (larger)."] = "tight"
-    gradient: Annotated[str, "How gradients pass the draws that explain x: as in SDLGM."] = "auto"
-    tau: Annotated[float | Schedule, "Temperature of gates, where gradients are relaxed."] = 0.5
-    tau_z: Annotated[float | Schedule, "For features='counts', that of features, where gradients are relaxed."] = 0.5
-    gate_hidden: Annotated[tuple[int, ...], "Hidden layers of the net that gives P(gate on); for counts, dense."] = (
-        64,
-    )
-    shared_layers: Annotated[int, "For features='counts', hidden layers of the encoder that the gate net shares."] = 0
+    folds: Annotated[int, In(2), "Folds of threshold='cv', each one more fit: 1/2 predicts too few labels."] = 5
+    alpha: Alpha = 0.5
+    kl: KL = "tight"
+    gradient: Gradient = "auto"
+    tau: Annotated[float | Schedule, POSITIVE, "Temperature of gates, where gradients are relaxed."] = 0.5
+    tau_z: Annotated[float | Schedule, POSITIVE, "That of features, for features='counts'."] = 0.5
+    gate_hidden: GateHidden = (64,)
+    shared_layers: SharedLayers = 0
 
+    attributes: ClassVar[Mapping[str, tuple[str, str]]] = {
+        "cap_, max_labels_, threshold_": ("int, int, float", "as given, or what None and 'cv' came to"),
+    }
     learned: ClassVar[tuple[str, ...]] = (
         *LabelUnits.learned,
         *("classes_", "single_", "sparse_", "cap_", "max_labels_", "threshold_"),
     )
 
-    def check(self) -> None:
-        super().check()
-        check_choice("variant", self.variant, VARIANTS)
-        check_choice("label_likelihood", self.label_likelihood, LABEL_LIKELIHOODS)
-        for name in ("kl_weight", "x_weight"):
-            check_number(name, getattr(self, name), "a number, 0 or above", lambda w: w >= 0)
-        for name in ("free_features", "free_cap", "cap", "max_labels"):
-            if getattr(self, name) is not None or name.startswith("free"):
-                check_number(name, getattr(self, name), "an integer above 0", lambda n: n > 0, whole=True)
-        check_number("folds", self.folds, "an integer above 1", lambda k: k > 1, whole=True)
-        if not isinstance(self.threshold, str) or self.threshold != "cv":
-            check_number("threshold", self.threshold, "a number in [0, 1), or 'cv'", lambda t: 0 <= t < 1)
-        for name in ("tau", "tau_z"):
-            if isinstance(getattr(self, name), str):
-                raise ValueError(f"{name} must be a number above 0 or a schedule, got {getattr(self, name)!r}.")
-        if self.label_likelihood == "relaxed" and (
-            self._codes(1, 1)[0].estimator not in RELAXED or self.features != "counts"
-        ):
+    def rules(self) -> None:
+        gradient = self._codes(1, 1)[0].estimator
+        if self.label_likelihood == "relaxed" and (gradient not in RELAXED or self.features != "counts"):
             raise ValueError(
                 "label_likelihood='relaxed' learns from draws between 0 and 1: it needs features='counts' and "
                 f"gradient={' or '.join(map(repr, RELAXED))}; got features={self.features!r} and "
                 f"gradient={self.gradient!r}. A hard draw would pass no gradient from y."
             )
         self.refuse_free_bits()
-        check_code(self, self._codes(1, 1)[0].estimator)
+        asked = CappedCode(1, 1, features=self.features, gradient=self.gradient).estimator
+        check_code(self, "paper" if self.label_likelihood == "relaxed" and self.gradient == "auto" else asked)
 
     @property
     def decodes(self) -> bool:

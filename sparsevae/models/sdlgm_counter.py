@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Annotated, Any, ClassVar
 
@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Generator, Tensor
 from torch.distributions import Distribution
 
-from sparsevae.checks import check_number
+from sparsevae.checks import POSITIVE, In
 from sparsevae.estimator.assemble import Build, DataSpec, assemble
 from sparsevae.estimator.coder import SparseCoder
 from sparsevae.estimator.supervised import LabelUnits, require
@@ -24,7 +24,7 @@ from sparsevae.latent.capped_code import CappedCode
 from sparsevae.latent.objective import Objective, kl, nll
 from sparsevae.latent.posteriors import StripsPosterior
 from sparsevae.latent.supervised import Discriminative
-from sparsevae.models.sdlgm import check_code, gated_encoder
+from sparsevae.models.sdlgm import KL, Alpha, GateHidden, SharedLayers, check_code, gated_encoder
 from sparsevae.networks.architectures import Sizes, image_of
 from sparsevae.networks.strips import Strips
 from sparsevae.parameters import parameters
@@ -63,17 +63,7 @@ class SDLGMCounter(RegressorMixin, LabelUnits, SparseCoder):
 
     {parameters}
 
-    Attributes
-    ----------
-    cap_ : int
-        As given, or `columns`, or the largest total of a training row.
-    label_names_ : list of str
-    single_ : bool
-        Whether y was (n,): predictions have its shape.
-    mean_ : (K,)
-        The mean counts of the training rows: what a constant prediction would be.
-    model_, scaling_, history_
-        As in `VAE`.
+    {attributes}
 
     References
     ----------
@@ -92,24 +82,23 @@ class SDLGMCounter(RegressorMixin, LabelUnits, SparseCoder):
 
     target: ClassVar[str] = "counts"
 
-    cap: Annotated[int | None, "L0: most things in all; None: `columns`, or the largest total of a row."] = None
-    columns: Annotated[int | None, "Vertical strips of the image, one thing in each at most; None: no strips."] = None
-    kl_weight: Annotated[float, "Weight of the KL to the prior."] = 0.0
-    alpha: Annotated[float, "Prior share of the cap in use, in (0, 1): P(gate on), the paper's lambda_0."] = 0.5
-    kl: Annotated[str, "KL of counts: tight (of the code itself) or paper (larger)."] = "tight"
-    gate_hidden: Annotated[tuple[int, ...], "Hidden layers of the net that gives P(gate on); for dense networks."] = (
-        64,
-    )
-    shared_layers: Annotated[int, "Hidden layers of the encoder that the gate net starts from."] = 0
+    cap: Annotated[int | None, POSITIVE, "L0: most things in all; None: `columns`, or most of a training row."] = None
+    columns: Annotated[int | None, POSITIVE, "Vertical strips of the image, each with one thing at most."] = None
+    kl_weight: Annotated[float, In(0), "Weight of the KL to the prior."] = 0.0
+    alpha: Alpha = 0.5
+    kl: KL = "tight"
+    gate_hidden: GateHidden = (64,)
+    shared_layers: SharedLayers = 0
 
+    attributes: ClassVar[Mapping[str, tuple[str, str]]] = {
+        "label_names_": ("list of str", "the names of y's columns"),
+        "cap_": ("int", "`cap`, or `columns`, or the largest total of a training row"),
+        "single_": ("bool", "whether y was (n,): predictions have its shape"),
+        "mean_": ("ndarray (L,)", "the mean counts of the training rows: what a constant prediction would be"),
+    }
     learned: ClassVar[tuple[str, ...]] = (*LabelUnits.learned, "single_", "cap_", "mean_")
 
-    def check(self) -> None:
-        super().check()
-        for name in ("cap", "columns"):
-            if getattr(self, name) is not None:
-                check_number(name, getattr(self, name), "an integer above 0, or None", lambda n: n > 0, whole=True)
-        check_number("kl_weight", self.kl_weight, "a number, 0 or above", lambda w: w >= 0)
+    def rules(self) -> None:
         self.refuse_free_bits()
         if self.training_settings().binarise:
             raise ValueError("training.binarise would make counts 0 or 1: binarise X beforehand.")

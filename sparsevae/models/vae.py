@@ -7,24 +7,21 @@ from typing import Annotated, Any, ClassVar
 
 from torch import Generator
 
+from sparsevae.checks import In, OneOf
 from sparsevae.estimator.assemble import Build, DataSpec, assemble
 from sparsevae.estimator.coder import SparseCoder
 from sparsevae.estimator.fields import FromTexts, ObservedData, Units
 from sparsevae.latent.objective import Objective, nll
 from sparsevae.latent.posteriors import GaussianPosterior, PointPosterior
 from sparsevae.latent.priors import StandardNormal
-from sparsevae.parameters import check_flag, check_weight, parameters
+from sparsevae.parameters import parameters
 
 
 @parameters
 class Noise:
     """Whether a Gaussian code is drawn."""
 
-    noise: Annotated[bool, "Whether codes are drawn; False: a plain autoencoder, penalised by z^2/2."] = True
-
-    def check(self) -> None:
-        super().check()  # type: ignore[misc]
-        check_flag("noise", self.noise)
+    noise: Annotated[bool, OneOf(0, 1), "Whether codes are drawn; False: an autoencoder with z^2/2 for KL."] = True
 
 
 @parameters
@@ -38,16 +35,7 @@ class VAE(Noise, Units, ObservedData, FromTexts, SparseCoder):
 
     {parameters}
 
-    Attributes
-    ----------
-    model_ : LatentModel
-        The networks, with q(z|x) from `model_.encode` and p(x|z) from `model_.decode`.
-    scaling_ : Scaling
-        From X's units to the network's, and back.
-    likelihood_ : str
-        The likelihood in use.
-    history_ : History
-        One row per report.
+    {attributes}
 
     References
     ----------
@@ -76,6 +64,8 @@ class BetaVAE(Noise, Units, ObservedData, FromTexts, SparseCoder):
 
     {parameters}
 
+    {attributes}
+
     References
     ----------
     Higgins et al., "beta-VAE: learning basic visual concepts with a constrained variational framework", 2017.
@@ -91,11 +81,7 @@ class BetaVAE(Noise, Units, ObservedData, FromTexts, SparseCoder):
 
     defaults_by_kind: ClassVar[Mapping[str, Mapping[str, Any]]] = {"numbers": {"beta": 4.0}, "texts": {"beta": 0.1}}
 
-    beta: Annotated[float | None, "Weight of the KL in training; None: 4, for texts .1."] = None
-
-    def check(self) -> None:
-        super().check()
-        check_weight("beta", self.beta)
+    beta: Annotated[float | None, In(0), "Weight of the KL in training; None: 4, for texts .1."] = None
 
     def build(self, data: DataSpec, weights: Generator | None) -> Build:
         posterior = GaussianPosterior() if self.noise else PointPosterior()

@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar
 
 from torch import Generator
 
-from sparsevae.checks import check_number
+from sparsevae.checks import In
 from sparsevae.estimator.assemble import Build, DataSpec, assemble
 from sparsevae.estimator.coder import SparseCoder
 from sparsevae.estimator.fields import FromTexts, Gates, ObservedData, Units, gate_of
@@ -34,10 +34,7 @@ class VSC(Gates, Units, ObservedData, FromTexts, SparseCoder):
 
     {parameters}
 
-    Attributes
-    ----------
-    model_, scaling_, likelihood_, history_
-        As in `VAE`.
+    {attributes}
 
     References
     ----------
@@ -59,12 +56,7 @@ class VSC(Gates, Units, ObservedData, FromTexts, SparseCoder):
         "texts": {**DEFAULTS_OF_GATES["texts"], "alpha": 0.4},
     }
 
-    alpha: Annotated[float | None, "Prior probability that a unit is on, in (0, 1]; None: .1, for texts .4."] = None
-
-    def check(self) -> None:
-        super().check()
-        if self.alpha is not None:
-            check_number("alpha", self.alpha, "a number in (0, 1], the prior P(unit on)", lambda a: 0 < a <= 1)
+    alpha: Annotated[float | None, In(0, 1, "(]"), "Prior probability of on; None: .1, for texts .4."] = None
 
     def build(self, data: DataSpec, weights: Generator | None) -> Build:
         alpha = self.value("alpha")

@@ -47,7 +47,7 @@ class RunFolder:
     `signature` identifies the run (constructor and data); resuming another one is refused.
     """
 
-    def __init__(self, path: str | Path, signature: dict[str, Any]) -> None:
+    def __init__(self, path: str | os.PathLike[str], signature: dict[str, Any]) -> None:
         self.path = Path(path)
         self.signature = signature
         self.checkpoint = self.path / "checkpoint.safetensors"

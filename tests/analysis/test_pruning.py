@@ -190,7 +190,7 @@ def test_an_active_unit_is_spared_unless_forced(X: Any) -> None:
     assert prune(est, X, units=[best], force=True).n_components == 13
     with pytest.raises(ValueError, match="nothing would be left"):
         prune(est, X, units=range(14), force=True)
-    with pytest.raises(ValueError, match="force must be True or False, got 'no'"):
+    with pytest.raises(ValueError, match="force must be True, False, 0 or 1, got 'no'"):
         prune(est, X, units=[best], force="no")
 
 

@@ -258,7 +258,7 @@ def test_dense_codes_move_and_never_switch(vae: Any, pair: Any) -> None:
 
 
 def test_walks_that_cannot_be_are_refused(vsc: Any, pair: Any) -> None:
-    with pytest.raises(ValueError, match="mode must be one of mixed, continuous, discrete; got 'linear'"):
+    with pytest.raises(ValueError, match="mode must be 'mixed', 'continuous' or 'discrete', got 'linear'"):
         interpolate(vsc, *pair, mode="linear")
     with pytest.raises(ValueError, match="steps must be an integer above 1"):
         interpolate(vsc, *pair, steps=1)

@@ -6,6 +6,7 @@ import copy
 import inspect
 import pickle
 import typing
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import sparsevae as sv
 from sparsevae.models import REGISTRY, known
-from sparsevae.parameters import documented, in_words
+from sparsevae.parameters import documented, spelled
 
 pytestmark = pytest.mark.filterwarnings("ignore::sparsevae.exceptions.SparsityWarning")
 MODELS = list(REGISTRY.values())
@@ -110,9 +111,32 @@ def test_defaults_survive_clone_repr_and_params(cls: Any) -> None:
 
 def test_the_docstring_documents_every_parameter() -> None:
     for cls in [*EVERY, sv.Training, sv.Text]:
+        rules = {p.name: p.rules for p in documented(cls)}
         for name, parameter in inspect.signature(cls).parameters.items():
-            kind = in_words(parameter.annotation)
+            kind = spelled(parameter.annotation, rules[name])
             assert f"    {name} : {kind}, default={parameter.default!r}\n        " in cls.__doc__
+
+
+def test_the_docstring_says_type_and_range_then_the_default() -> None:
+    assert "\n    alpha : float in (0, 1] or None, default=None\n        Prior probability" in sv.VSC.__doc__
+    assert "\n    n_components : int > 0, default=64\n" in sv.VSC.__doc__
+    assert "\n    sharpness : tuple (float > 0, float > 0), default=(50.0, 200.0)\n" in sv.VSC.__doc__
+    assert "\n    tau : float > 0, Schedule or 'learned', default=0.5\n" in sv.SDLGM.__doc__
+    assert "\n    decay_at : a step (int >= 0) or a share of the run (float in [0, 1]), default" in sv.Training.__doc__
+
+
+@pytest.mark.parametrize("cls", EVERY)
+def test_the_docstring_lists_what_a_fitted_model_has(cls: Any, digits: Any) -> None:
+    X, y = digits
+    est = cls(hidden=(8,), training=sv.Training(steps=2, verbose=0)).fit(X[:60], y[:60])
+    section = inspect.getdoc(cls).split("Attributes\n----------\n")[1].split("\n\n")[0]
+    for line in section.splitlines():
+        names, _, about = line.partition(" : ")
+        assert ", " in about
+        for name in names.split(", "):
+            attrgetter(name)(est)
+    assert section.splitlines()[0].startswith("model_ : LatentModel, ")
+    assert "As in `" not in cls.__doc__
 
 
 def test_a_signature_has_types_and_defaults_and_no_sentence() -> None:

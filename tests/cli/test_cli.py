@@ -133,6 +133,7 @@ EXAMPLES: list[tuple[Any, str, Any]] = [
     (float, "0.375", 0.375),
     (str, "word", "word"),
     (tuple[int, ...], "7,5", (7, 5)),
+    (tuple[int, int], "7,5", (7, 5)),
     (tuple[float, float], "1.5,2", (1.5, 2.0)),
     (dict[str, Schedule], "kl_z=cyclical:0:1:3", {"kl_z": sv.Cyclical(0.0, 1.0, 3)}),
 ]
@@ -200,7 +201,8 @@ def test_help_shows_every_flag_with_its_text_and_default(name: str, run: Any) ->
             assert COVERED[p.name] in shown
         else:
             assert flag(p) in shown
-            assert "".join(p.help.split()) + default_text(p) in shown
+            limits = f" ({p.limits})" if p.limits and p.type is not bool else ""
+            assert "".join((p.help + limits).split()) + default_text(p) in shown
 
 
 def test_a_schedule_is_written_as_its_name_and_its_numbers(run: Any, built: list[Any]) -> None:

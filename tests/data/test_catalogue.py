@@ -96,7 +96,7 @@ def test_sets_fetched_by_hand_are_described_without_being_there_and_asked_for_in
         ("digits", {"seed": -1}, "seed must be an integer, 0 or above, got -1"),
         ("digits", {"test_fraction": "x"}, "test_fraction must be a number in .0, 1., got 'x'"),
         ("tiles", {"max_tiles": "x"}, "max_tiles must be an integer, got 'x'"),
-        ("tiles", {"overlap": "no"}, "overlap must be True or False, got 'no'"),
+        ("tiles", {"overlap": "no"}, "overlap must be True, False, 0 or 1, got 'no'"),
         ("smiley", {"p_attribute": "x"}, "p_attribute must be a number or a table, got 'x'"),
         ("smiley", {"bow": (1, 2)}, "bow must be 4 numbers"),
         ("uci-har", {"path": 1}, "path must be a word or a path or None, got 1"),

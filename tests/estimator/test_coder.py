@@ -736,7 +736,7 @@ def test_own_networks_train_without_being_touched(cls: Any) -> None:
     assert same(est.transform(X[17:18]), Z[17:18])  # running statistics, not those of the batch
     again = make(cls, encoder=encoder, decoder=decoder, training=training).fit(X)
     assert same(again.transform(X), Z)
-    with pytest.raises(TypeError, match=r"torch\.nn\.Module or None, got str"):
+    with pytest.raises(ValueError, match=r"encoder must be a Module or None \(of torch\.nn\), got 'conv'"):
         make(cls, encoder="conv").fit(X)
 
 

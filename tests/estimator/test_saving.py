@@ -393,13 +393,13 @@ def test_training_settings_that_cannot_work_are_refused_before_anything_is_writt
     est = make().fit(X)
     est.save(tmp_path / "m")
     est.set_params(training__steps=-3)
-    with pytest.raises(ValueError, match=r"training\.steps must be an integer above 0, got -3"):
+    with pytest.raises(ValueError, match=r"training\.steps must be an integer above 0 or None, got -3"):
         est.save(tmp_path / "n")
     assert not (tmp_path / "n").exists()
     tensors, meta = storage.load_folder(tmp_path / "m")
     meta["training"]["steps"] = -3
     storage.save_folder(tmp_path / "m", tensors, meta)
-    with pytest.raises(StorageError, match=r"training\.steps must be an integer above 0, got -3"):
+    with pytest.raises(StorageError, match=r"training\.steps must be an integer above 0 or None, got -3"):
         sv.load(tmp_path / "m")
 
 
@@ -640,7 +640,7 @@ def test_labels_that_no_model_learns_are_refused(name: str, value: Any, problem:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"size": {}}, "got text.size must be an integer above 1, or None"),
+        ({"size": {}}, "got text.size must be an integer, 2 or above, or None"),
         ({"max_length": -3}, "got text.max_length must be an integer above 0, got -3"),
         ({"vocabulary": None}, "NoneType"),
     ],

@@ -170,7 +170,7 @@ def test_the_gate_net_starts_where_it_is_told() -> None:
         raw = encoder(x)
         assert torch.equal(raw[..., -1:], encoder.branch(hidden))
         assert torch.equal(raw[..., :-1], encoder.net(hidden))
-    with pytest.raises(ValueError, match=r"shared_layers must be an integer from 0 to 1"):
+    with pytest.raises(ValueError, match=r"shared_layers must be an integer in \[0, 1\] .*, got 2"):
         fitted(shared_layers=2)
     with pytest.raises(ValueError, match=r"shared_layers is for network='dense'"):
         fitted(shared_layers=1, network="conv", image_shape=(8, 8))

@@ -494,9 +494,9 @@ def test_a_column_of_classes_is_taken_for_classes_with_a_warning() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"variant": "both"}, "variant must be one of dis, gen, con"),
-        ({"label_likelihood": "bce"}, "label_likelihood must be one of"),
-        ({"features": "many"}, "features must be one of"),
+        ({"variant": "both"}, "variant must be 'dis', 'gen' or 'con', got 'both'"),
+        ({"label_likelihood": "bce"}, "label_likelihood must be 'marginals', 'set' or 'relaxed', got"),
+        ({"features": "many"}, "features must be 'distinct' or 'counts', got"),
         ({"cap": 0}, "cap must be an integer above 0"),
         ({"max_labels": 1.5}, "max_labels must be an integer above 0"),
         ({"free_features": None}, "free_features must be"),
@@ -505,7 +505,7 @@ def test_a_column_of_classes_is_taken_for_classes_with_a_warning() -> None:
         ({"folds": 1}, "folds must be"),
         ({"kl_weight": -1.0}, "kl_weight must be"),
         ({"x_weight": np.nan}, "x_weight must be"),
-        ({"tau": "learned"}, "tau must be a number above 0 or a schedule"),
+        ({"tau": "learned"}, "tau must be a number above 0 or a schedule of such numbers, got 'learned'"),
         ({"gradient": "paper"}, "cannot keep the cap of features='distinct'"),
         ({"training": {"free_bits": 1.0}}, "SDLGMClassifier has none"),
         ({"image_shape": (5, 5)}, "image_shape must be that of a row"),

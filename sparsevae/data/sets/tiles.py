@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from sparsevae.checks import check_seed
+from sparsevae.checks import OneOf, check_seed
 from sparsevae.data.dataset import Dataset, check_rows
-from sparsevae.parameters import check_flag
+from sparsevae.parameters import check_value
 
 ABOUT = (
     "Binary images with one to three white square tiles at random places, after the synthetic set of "
@@ -59,7 +59,7 @@ def make(
     """
     check_rows(n, n_test, size**2, size=size)
     check_seed("seed", seed, least=0)
-    check_flag("overlap", overlap)
+    check_value("overlap", overlap, bool, [OneOf(0, 1)])
     if not 1 <= tile <= size:
         raise ValueError(f"tile must be between 1 and the image's size {size}, got {tile}")
     if not 0 <= min_tiles <= max_tiles or max_tiles < 1:
