@@ -40,8 +40,8 @@ from reproductions import jobs
 from reproductions.linear import LinearMultiLabel
 from reproductions.sdlgm_baselines import REGULARISATION, THRESHOLDS, harmonic
 from sparsevae.estimator.splits import MultiLabelKFold
-from sparsevae.estimator.thresholds import CANDIDATES, cut
 from sparsevae.metrics import bootstrap_interval, macro_f1, micro_f1
+from sparsevae.metrics.thresholds import CANDIDATES, cut
 
 Array = np.ndarray[Any, Any]
 METRICS: dict[str, Callable[[Any, Any], float]] = {

@@ -143,7 +143,7 @@ def _hints(cls: type) -> dict[str, Any]:
 def documented(cls: type) -> list[Parameter]:
     """The constructor's arguments, in order, those of base classes first."""
     found, hints = [], _hints(cls)
-    for f in dataclasses.fields(cls):
+    for f in sorted(dataclasses.fields(cls), key=lambda f: f.kw_only is True):  # positional ones first
         plain, *rules, text = typing.get_args(hints[f.name])
         found.append(Parameter(f.name, plain, f.default, text, tuple(rules)))
     return found

@@ -12,15 +12,15 @@ from torch import Tensor, nn
 
 from sparsevae.checks import check_room
 from sparsevae.distributions.family import Family
-from sparsevae.estimator.build import embedding_for, likelihood_for
 from sparsevae.estimator.ration import Ration
 from sparsevae.inputs.base import Input
 from sparsevae.latent.model import LatentModel
 from sparsevae.latent.objective import Objective
 from sparsevae.latent.priors import Prior
-from sparsevae.likelihoods.base import Likelihood
+from sparsevae.likelihoods.base import REGISTRY, Likelihood
 from sparsevae.networks.architectures import NETWORKS, Sizes, chosen, image_of, with_head
 from sparsevae.networks.dense import initialise
+from sparsevae.networks.recurrent import Embedding
 from sparsevae.parameters import documented
 from sparsevae.schedules import Schedule
 
@@ -56,9 +56,16 @@ class Build(NamedTuple):
     start: Callable[[LatentModel, Tensor], None] = start_prior
 
 
+def likelihood_for(est: SparseCoder) -> Likelihood:
+    """The family of p(x|z)."""
+    settings = {name: getattr(est, name, 1.0) for name in ("variance_floor", "variance", "hidden_")}
+    return REGISTRY[est.likelihood_].of(settings | est.fitted_.input.sizes())
+
+
 def sizes_of(est: SparseCoder, data: DataSpec, raw_z: int, units: int, raw_x: int = 0) -> Sizes:
     """What encoder and decoder must fit; refuses a shape of images that does not hold a row, whoever looks at it."""
-    image, words = est.image_shape, embedding_for(data.input)
+    image, given = est.image_shape, data.input.sizes()
+    words = Embedding(given["words"], given["embedding"]) if given else None  # a vector for every word
     sizes = Sizes(data.input.width, raw_z, units, raw_x, est.hidden_, image, data.members, words)
     if image is not None:
         image_of(sizes)

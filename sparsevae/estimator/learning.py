@@ -10,20 +10,16 @@ import torch
 from torch import Tensor
 
 from sparsevae.checks import check_room
-from sparsevae.estimator.assemble import Build, Room
-from sparsevae.estimator.build import (
-    check_settings,
-    check_support,
-    choose_likelihood,
-    training_for,
-)
+from sparsevae.estimator.assemble import Build, Room, likelihood_for
 from sparsevae.estimator.fitted import Fitted
 from sparsevae.exceptions import delay_warnings
+from sparsevae.inputs import scaling as scalings
 from sparsevae.inputs.base import Input
 from sparsevae.inputs.kind import as_list, kind_of
 from sparsevae.inputs.rows import BLOCK, Rows, place
-from sparsevae.inputs.stats import fingerprint
+from sparsevae.inputs.stats import Stats, fingerprint
 from sparsevae.latent.priors import Prior
+from sparsevae.likelihoods.choose import choose
 from sparsevae.sampling.gradients import points
 from sparsevae.sampling.noise import mix
 from sparsevae.schedules import Constant, Schedule
@@ -36,6 +32,12 @@ from sparsevae.training.settings import Training
 
 if TYPE_CHECKING:
     from sparsevae.estimator.coder import SparseCoder
+
+
+def check_settings(est: SparseCoder, data: Input) -> None:
+    """Refuse constructor arguments that have no meaning for this kind of data."""
+    settings = est.get_params(deep=False) | {"training.binarise": est.training_settings().binarise}
+    data.check_settings(type(est).__name__, settings)
 
 
 def first_look(est: SparseCoder, X: Any) -> tuple[Input, Any]:
@@ -51,6 +53,48 @@ def hidden_of(est: SparseCoder, kind: Input) -> tuple[int, ...]:
     return kind.hidden if est.hidden is None else tuple(int(h) for h in est.hidden)
 
 
+def training_for(data: Input, training: Training, n_rows: int) -> Training:
+    """Training settings for a run on so many rows, where they were left open: length, batches, rate."""
+    return training.resolved(**data.training_defaults(n_rows, training.batch_size))
+
+
+def choose_likelihood(est: SparseCoder, X: Any) -> None:
+    """Choose likelihood and scaling by the rows that training will see; refuse rows that cannot be described."""
+    data = est.fitted_.input.stats(X)
+    if data is None:
+        return
+    asked, binarise = getattr(est, "likelihood", "auto"), est.training_settings().binarise
+    est.fitted_.input.likelihood_name = choose(asked, data, est.scale, binarise=binarise)
+    likelihood = likelihood_for(est)
+    legal = likelihood.scalings
+    scale = legal[0] if est.scale == "auto" else est.scale
+    if scale not in legal:
+        names = " or ".join(map(repr, dict.fromkeys(("auto", *legal))))
+        raise ValueError(f"with likelihood={likelihood.name!r} scale must be {names}; got {est.scale!r}.")
+    least = likelihood.least_variance if est.decodes else 0.0
+    est.fitted_.input.prepare = scalings.choose(scale, data, least)
+    check_support(est, data)
+
+
+def check_support(est: SparseCoder, data: Stats | None) -> None:
+    """Refuse data that the likelihood cannot describe, before training starts."""
+    if data is None:
+        return
+    likelihood, scaling = likelihood_for(est), est.fitted_.input.prepare
+    span = scaling.span(data)
+    problem = likelihood.refuses(span)
+    if problem is None and est.training_settings().binarise and likelihood.support != (0.0, 1.0):
+        expected = "likelihood='bernoulli' and values in [0, 1]"
+        problem = f"training.binarise needs {expected}, got {span.low:g} to {span.high:g}"
+    if problem:
+        raise ValueError(f"{problem} after scale={est.scale!r}. Rescale X, or use likelihood='gaussian'.")
+    if likelihood.atom and scaling.name != "none":
+        raise ValueError(
+            f"likelihood={likelihood.name!r} is about exact zeros, which scale={est.scale!r} does not keep for "
+            "these data. Use scale='none'."
+        )
+
+
 @ordinary()
 def build(est: SparseCoder, kind: Input, X: Any, Y: Any = None) -> Build:
     """Choose what the data decide (scaling, likelihood, defaults), and build the model for these rows, untrained."""
@@ -58,13 +102,12 @@ def build(est: SparseCoder, kind: Input, X: Any, Y: Any = None) -> Build:
     n_rows = X.shape[0] - asked.held_out(X.shape[0])
     training = training_for(kind, asked, n_rows)
     est.check_run(training.total_steps(n_rows))
-    tables = [place(table, torch.device("cpu"), resident=False) for table in (X, Y) if table is not None]
     defaults = dict(est.defaults_by_kind.get(kind.kind, {}))
-    est.fitted_ = fitted = Fitted(
-        est, kind, training, hidden_of(est, kind), defaults, fingerprint(*tables), n_rows=n_rows
-    )
+    est.fitted_ = fitted = Fitted(est, kind, training, hidden_of(est, kind), defaults, n_rows=n_rows)
     try:
         choose_likelihood(est, X)
+        tables = [place(table, torch.device("cpu"), resident=False) for table in (X, Y) if table is not None]
+        fitted.fingerprint = fingerprint(*tables)
         device = training.torch_device()
         with Room(est, fitted.data, device):
             made = est.build(fitted.data, torch.Generator().manual_seed(mix(training.seed, 0)))

@@ -19,9 +19,8 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
 from sparsevae.checks import POSITIVE
-from sparsevae.estimator.build import training_for
 from sparsevae.estimator.fitted import Fitted
-from sparsevae.estimator.learning import hidden_of, plain
+from sparsevae.estimator.learning import hidden_of, plain, training_for
 from sparsevae.estimator.ration import Ration
 from sparsevae.estimator.registry import known
 from sparsevae.exceptions import StorageError

@@ -14,10 +14,10 @@ import scipy.sparse
 from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
-from sparsevae.estimator.thresholds import cut
 from sparsevae.inputs.base import Array
 from sparsevae.inputs.labels import Labels, read_labels
 from sparsevae.metrics.multilabel import cardinality, macro_f1, micro_f1
+from sparsevae.metrics.thresholds import cut
 from sparsevae.training.loop import Watch
 from sparsevae.training.settings import Training
 

@@ -20,13 +20,13 @@ from sparsevae.estimator.coder import SparseCoder
 from sparsevae.estimator.fields import ObservedData
 from sparsevae.estimator.splits import MultiLabelKFold
 from sparsevae.estimator.supervised import Classifies, LabelUnits
-from sparsevae.estimator.thresholds import best_threshold
 from sparsevae.inputs.base import Array
 from sparsevae.latent.capped_code import CappedCode
 from sparsevae.latent.concatenated import ConcatenatedNetworks, ConcatenatedPosterior, ConcatenatedPrior
 from sparsevae.latent.objective import Objective, kl, nll
 from sparsevae.latent.supervised import Discriminative, Generative, parts_of
 from sparsevae.likelihoods.labels import LABEL_LIKELIHOODS, log_odds
+from sparsevae.metrics.thresholds import best_threshold
 from sparsevae.models.sdlgm import KL, Alpha, GateHidden, Gradient, SharedLayers, check_code, gated_encoder
 from sparsevae.networks.architectures import Sizes
 from sparsevae.parameters import parameters

@@ -29,7 +29,7 @@ from sparsevae.parameters import documented, spelled
 pytestmark = pytest.mark.filterwarnings("ignore::sparsevae.exceptions.SparsityWarning")
 MODELS = list(REGISTRY.values())
 EVERY = list(known().values())  # with those that learn from labels, whose checks are in their own files
-SPARSE = (sv.VSC, sv.HSVAE, sv.SDLGM, sv.DiscreteVAE)  # whose codes are CSR matrices
+SPARSE = (sv.VSC, sv.PseudoVSC, sv.HSVAE, sv.SDLGM, sv.DiscreteVAE)  # whose codes are CSR matrices
 
 
 def small(cls: type[sv.SparseCoder], **changes: Any) -> Any:

@@ -105,7 +105,7 @@ def test_scikit_learn_s_own_checks_of_another_scale(estimator: Any, check: Any) 
 
 def test_the_size_of_the_code_is_a_parameter_and_what_describes_x_is_none() -> None:
     names = [p.name for p in documented(sv.CodeClassifier)]
-    assert names == ["n_components", "hidden", "network", "image_shape", "scale", "encoder", "text", "training"]
+    assert names == ["n_components", "hidden", "network", "image_shape", "encoder", "scale", "training", "text"]
     assert sv.CodeClassifier(7).n_components == 7
     assert sv.CodeClassifier().n_components == 32
     assert issubclass(sv.CodeClassifier, FromLabels)

@@ -26,7 +26,6 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 import sparsevae as sv
 from sparsevae import cli
 from sparsevae.estimator.splits import MultiLabelKFold
-from sparsevae.estimator.thresholds import CANDIDATES, best_threshold, cut
 from sparsevae.inputs.batch import Batch
 from sparsevae.inputs.labels import read_labels
 from sparsevae.latent.bounds import log_weights
@@ -34,6 +33,7 @@ from sparsevae.latent.model import Trace
 from sparsevae.latent.objective import kl, nll
 from sparsevae.likelihoods.labels import LABEL_LIKELIHOODS
 from sparsevae.metrics import micro_f1
+from sparsevae.metrics.thresholds import CANDIDATES, best_threshold, cut
 from sparsevae.models import REGISTRY, SUPERVISED, known
 from sparsevae.parameters import documented
 from sparsevae.sampling.draw import Draw

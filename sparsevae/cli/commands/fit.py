@@ -84,7 +84,7 @@ def _check_texts(est: SparseCoder, data: str, X: Any) -> None:
 
     if est.text_settings().column is not None and Path(data).suffix.lower() not in (".csv", ".parquet"):
         raise ValueError(f"--text-column is a column of a .csv or .parquet, and {data} has none; leave it out.")
-    if est.text is not None and not holds_texts(X, None):
+    if getattr(est, "text", None) is not None and not holds_texts(X, None):
         raise ValueError(f"--text-... flags are for texts, and {data} holds numbers; leave them out.")
 
 
