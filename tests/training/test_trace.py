@@ -19,10 +19,10 @@ from sparsevae.latent.objective import Objective, kl, nll
 from sparsevae.models import SUPERVISED, known
 from sparsevae.sampling.gradients import ESTIMATORS
 from sparsevae.sampling.noise import Tape
-from sparsevae.training import step
+from sparsevae.training import accelerate
+from sparsevae.training.accelerate import Acceleration
 from sparsevae.training.loop import fit
 from sparsevae.training.replay.trace import Graph, repeatable
-from sparsevae.training.step import Run
 
 pytestmark = pytest.mark.filterwarnings("ignore::sparsevae.SparsityWarning")
 
@@ -56,11 +56,17 @@ def traced(monkeypatch: pytest.MonkeyPatch) -> Callable[[bool], list[Any]]:
 
     def choose(way: bool) -> list[Any]:
         made.clear()
-        monkeypatch.setattr(step, "LONG", 1 if way else 10**9)
+        monkeypatch.setattr(accelerate, "LONG", 1 if way else 10**9)
         return made
 
-    monkeypatch.setattr(step, "Graph", Kept)
-    monkeypatch.setattr(Run, "_attempt", lambda self, what, action, note: (s := self.state(), action(), self.load(s)))
+    monkeypatch.setattr(accelerate, "Graph", Kept)
+    attempt = Acceleration.attempt
+
+    def strict(self: Acceleration, what: str, action: Any) -> bool:
+        self.note = pytest.fail
+        return attempt(self, what, action)
+
+    monkeypatch.setattr(Acceleration, "attempt", strict)
     return choose
 
 
@@ -312,7 +318,7 @@ def test_recurrent_nets_are_not_traced(traced: Any) -> None:
 
 def test_short_runs_are_not_worth_it(traced: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     made = traced(True)
-    monkeypatch.setattr(step, "LONG", 13)
+    monkeypatch.setattr(accelerate, "LONG", 13)
     trained()
     assert not made
     trained(steps=13)
@@ -322,7 +328,7 @@ def test_short_runs_are_not_worth_it(traced: Any, monkeypatch: pytest.MonkeyPatc
 def test_a_resumed_run_goes_on_as_it_began(traced: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
     """However few steps are left: what counts is how long the run is."""
     made = traced(True)
-    monkeypatch.setattr(step, "LONG", 12)
+    monkeypatch.setattr(accelerate, "LONG", 12)
     whole = trained()
 
     def stop(row: Any) -> None:
@@ -453,8 +459,8 @@ def test_a_trace_that_fails_is_said_and_done_without(
         raise error
 
     eager = trained()
-    monkeypatch.setattr(step, "LONG", 1)
-    monkeypatch.setattr(step, "Graph", no_trace)
+    monkeypatch.setattr(accelerate, "LONG", 1)
+    monkeypatch.setattr(accelerate, "Graph", no_trace)
     est = trained(verbose=1)
     assert f"tracing the step failed ({shown}); going on without." in capfd.readouterr().err
     assert all(torch.equal(a, b) for a, b in zip(eager.model_.parameters(), est.model_.parameters(), strict=True))
@@ -466,7 +472,7 @@ def test_a_layer_that_defies_tracing_is_left_as_it_was(
     """A mean over all batches so far divides by a number that Python reads from a tensor."""
     found = []
     for long in (10**9, 1):
-        monkeypatch.setattr(step, "LONG", long)
+        monkeypatch.setattr(accelerate, "LONG", long)
         torch.manual_seed(0)
         own = nn.Sequential(nn.Linear(64, 16), nn.BatchNorm1d(16, momentum=None))
         found.append(trained(own={"encoder": own}, verbose=1).model_.state_dict())

@@ -8,7 +8,6 @@ A compiler that gets both passes in one piece fuses what it could not fuse in tw
 
 from __future__ import annotations
 
-import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -19,6 +18,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from sparsevae.sampling.noise import Tape
+from sparsevae.training.replay.guard import ALONE
 from sparsevae.training.replay.shorten import shorten
 from sparsevae.training.replay.unroll import unrolled
 
@@ -26,13 +26,12 @@ OPTIONS: dict[str, Any] = {"layout_optimization": False}
 """The compiler's: layouts stay as they are, since with its own torch 2.11 cannot compile images of one channel."""
 _OWN = ("sparsevae.", "torch.nn.")
 _HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
-_alone = threading.Lock()  # who traces changes what all modules of the process do when they are called
 
 
 @contextmanager
 def _quietly() -> Iterator[None]:
     """One thread at a time, and without torch's own warnings, raised while it imports what traces and compiles."""
-    with _alone, warnings.catch_warnings():
+    with ALONE, warnings.catch_warnings():  # who traces changes what all modules of the process do when called
         warnings.simplefilter("ignore")
         yield
 
@@ -146,11 +145,21 @@ class Graph:
             self.module = make_fx(step, tracing_mode="fake")(*self.static, *batch)
         shorten(self.module.graph)
         self.module.recompile()
-        self._call = unrolled(self.module.graph, self.static)
+        self._call = self._list = unrolled(self.module.graph, self.static)
 
     def __call__(self, *batch: Tensor) -> tuple[Tensor, list[Tensor | None]]:
+        return self._results(self._call, batch)
+
+    def repeat(self, *batch: Tensor) -> tuple[Tensor, list[Tensor | None]]:
+        """The same from the list of operations, even if they were compiled: to the bit what an eager step gives."""
+        return self._results(self._list, batch)
+
+    @staticmethod
+    def _results(
+        call: Callable[..., list[Tensor | None]], batch: Sequence[Tensor]
+    ) -> tuple[Tensor, list[Tensor | None]]:
         with torch.no_grad():
-            terms, *gradients = self._call(*batch)
+            terms, *gradients = call(*batch)
         assert terms is not None
         return terms, gradients
 
