@@ -21,6 +21,7 @@ from sparsevae.training.optimisers import Gradients
 from sparsevae.training.replay.guard import Guard
 from sparsevae.training.replay.trace import OPTIONS, Graph, repeatable
 from sparsevae.training.step import Run
+from sparsevae.training.torch_internals import untried
 
 LONG = 3_000  # steps, from which on a run on a CPU is traced: that takes .1 to .3 seconds, and the first time 1 more
 
@@ -48,6 +49,8 @@ class Acceleration:
     def start(self) -> None:
         """Compile, trace and capture the step where that pays; where one fails, say so once and do without."""
         run, wanted = self.run, self.run.training.compile
+        if lacks := run.optimiser.lacks:
+            self.note(f"{'; '.join(filter(None, (f'{lacks} is not there or differs', untried())))}; going on without.")
         cuda = run.rows.device.type == "cuda"
         worth = wanted is None and run.total - run.step >= 20_000 and cuda
         compiled = (wanted or worth) and self.attempt("compiling", self._compile)
@@ -68,6 +71,7 @@ class Acceleration:
             for feed, ways in zip(run.feeds, plain[1], strict=True):
                 feed.differentiate, feed.run = ways
             problem = ": ".join([type(error).__name__, *str(error).splitlines()[:1]])
+            problem = "; ".join(filter(None, (problem, untried())))
             if isinstance(error, UnrepeatableError):
                 self._warn(f"the step cannot be traced: {error}. The run goes on")
             else:

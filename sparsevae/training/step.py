@@ -257,7 +257,7 @@ class Run:
 
     def broken(self) -> str | None:
         """A term that was not finite since the last report (or "weights"), None when all is well."""
-        weights = torch.stack(torch._foreach_norm(tuple(self.parameters))).sum()
+        weights = torch.stack([torch.linalg.vector_norm(p.detach()) for p in self.parameters]).sum()
         sums = self.sums.reshape(len(self.names), -1).sum(-1)
         finite = torch.isfinite(torch.cat([sums, weights[None]])).tolist()
         bad = [name for name, ok in zip([*self.names, "weights"], finite, strict=True) if not ok]

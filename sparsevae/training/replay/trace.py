@@ -21,11 +21,11 @@ from sparsevae.sampling.noise import Tape
 from sparsevae.training.replay.guard import ALONE
 from sparsevae.training.replay.shorten import shorten
 from sparsevae.training.replay.unroll import unrolled
+from sparsevae.training.torch_internals import all_hooked, compiled, hooked, record, storage_key
 
 OPTIONS: dict[str, Any] = {"layout_optimization": False}
 """The compiler's: layouts stay as they are, since with its own torch 2.11 cannot compile images of one channel."""
 _OWN = ("sparsevae.", "torch.nn.")
-_HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
 
 
 @contextmanager
@@ -42,17 +42,13 @@ def repeatable(parts: Iterable[nn.Module], functions: Iterable[object] = ()) -> 
     That of our modules and of torch's does, unless someone hooked into them or their weights, or gave one a `forward`
     of its own. What a user's own do, nobody knows. A recurrent net takes some twenty operations a position.
     """
-    if nn.modules.module._has_any_global_hook():
+    if all_hooked():
         return False
     modules = [m for part in parts for m in part.modules()]
     sources = [c.__module__ for m in modules for c in type(m).__mro__ if issubclass(c, nn.Module)]
     sources += [getattr(f, "__module__", None) or "" for f in functions]
     return all(source.startswith(_OWN) for source in sources) and not any(
-        isinstance(m, nn.RNNBase)
-        or "forward" in vars(m)
-        or any(getattr(m, hooks) for hooks in _HOOKS)
-        or any(p._backward_hooks or p._post_accumulate_grad_hooks for p in m.parameters(recurse=False))
-        for m in modules
+        isinstance(m, nn.RNNBase) or "forward" in vars(m) or hooked(m) for m in modules
     )
 
 
@@ -72,8 +68,8 @@ def _slots(whole: nn.Module) -> dict[str, Tensor]:
     return {
         f"{path}.{name}": tensor
         for path, m in whole.named_modules()
-        for name, tensor in (*m._parameters.items(), *m._buffers.items())
-        if tensor is not None
+        for named in (m.named_parameters, m.named_buffers)
+        for name, tensor in named(recurse=False, remove_duplicate=False)
     }
 
 
@@ -81,12 +77,12 @@ def _apart(
     gradients: Sequence[Tensor | None], weights: Sequence[Tensor], others: Sequence[Tensor]
 ) -> list[Tensor | None]:
     """Gradients with memory of their own, which lie there as their weights do: an optimiser goes through both alike."""
-    taken, found = {t.untyped_storage()._cdata for t in others}, list[Tensor | None]()
+    taken, found = {storage_key(t) for t in others}, list[Tensor | None]()
     for g, w in zip(gradients, weights, strict=True):
         if g is not None:
-            if g.stride() != w.stride() or g.untyped_storage()._cdata in taken:
+            if g.stride() != w.stride() or storage_key(g) in taken:
                 g = torch.empty_like(w).copy_(g)
-            taken.add(g.untyped_storage()._cdata)
+            taken.add(storage_key(g))
         found.append(g)
     return found
 
@@ -140,9 +136,7 @@ class Graph:
 
         self.static = [*(t.detach() for t in known.values()), *noise.normals, *noise.uniforms]
         with _quietly():
-            from torch.fx.experimental.proxy_tensor import make_fx
-
-            self.module = make_fx(step, tracing_mode="fake")(*self.static, *batch)
+            self.module = record(step, *self.static, *batch)
         shorten(self.module.graph)
         self.module.recompile()
         self._call = self._list = unrolled(self.module.graph, self.static)
@@ -166,9 +160,7 @@ class Graph:
     def compile(self, *batch: Tensor) -> None:
         """From now on run compiled code, whose sums may be rounded otherwise; of any batch."""
         with _quietly(), torch.no_grad():
-            from torch._inductor import compile as inductor
-
             # shapes are not looked at again in every step: the tensors are the same
-            compiled = inductor(self.module, [*self.static, *batch], OPTIONS | {"size_asserts": False})
-            compiled(*self.static, *batch)
-        self._call = lambda *batch: compiled(*self.static, *batch)
+            code = compiled(self.module, [*self.static, *batch], OPTIONS | {"size_asserts": False})
+            code(*self.static, *batch)
+        self._call = lambda *batch: code(*self.static, *batch)
