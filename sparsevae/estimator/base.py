@@ -38,7 +38,7 @@ from sparsevae.networks.dense import initialise
 from sparsevae.parameters import decode, documented, encode, parameters
 from sparsevae.sampling.gradients import points
 from sparsevae.sampling.noise import mix
-from sparsevae.schedules import Constant, Schedule
+from sparsevae.schedules import Constant, Controller, Schedule
 from sparsevae.threads import inference, ordinary
 from sparsevae.training.history import History
 from sparsevae.training.knobs import lasting
@@ -136,7 +136,11 @@ class Learner(Recipe):
         settings = self._training()
         plan = {**self.schedules(), **(settings.schedules or {})}
         kept = lasting(self.model_) if self.n_steps_ else ()
-        ends: dict[str, Schedule] = {k: Constant(s(1 << 62, 1 << 62)) for k, s in plan.items() if k not in kept}
+        ends: dict[str, Schedule] = {
+            k: s if isinstance(s, Controller) else Constant(s(1 << 62, 1 << 62))
+            for k, s in plan.items()
+            if k not in kept
+        }
         return training_for(self.input_, settings.once_more(mix(settings.seed, self.n_steps_)), n_rows), ends
 
     @ordinary()

@@ -165,11 +165,17 @@ def _count(value: Any) -> bool:
     return type(value) is int and 0 <= value < 2**62
 
 
+def _is_control(value: Any) -> bool:
+    """Whether it is a knob's value and the state of its controller, as JSON gives them back."""
+    return isinstance(value, list) and len(value) == 2 and isinstance(value[0], float)
+
+
 _META: dict[str, Callable[[Any], bool]] = {
     **dict.fromkeys(("step", "reported", "retries", "waited"), _count),
     "rate_factor": lambda v: isinstance(v, float) and 0 < v <= 1,
     "best_loss": lambda v: v is None or isinstance(v, float),
     "stopped": lambda v: isinstance(v, bool),
+    "controls": lambda v: v is None or (isinstance(v, dict) and all(map(_is_control, v.values()))),
     "threads": lambda v: _count(v) and 0 < v <= 4096,
 }
 """What a state says beside its tensors, and whether a value is such a thing."""

@@ -203,6 +203,7 @@ def _loop(
             if not (warned or math.isfinite(row["validation_loss"])):
                 warn_about_validation(run, held_out, scaled)
                 warned = True
+        row |= run.control(row)
         if training.patience is not None:
             _keep_best(run, row["validation_loss"])
         history.append(row)

@@ -61,7 +61,10 @@ class Training(BaseEstimator):
         "Ramp the weights of the KL and other terms on codes up from 0 until this step or share.",
     ] = 0
     free_bits: Annotated[float, "Nats of KL that each unit may use free of charge."] = 0.0
-    schedules: Annotated[dict[str, Schedule] | None, "More knobs to drive, by name: {'kl_z': Cyclical(0, 1)}."] = None
+    schedules: Annotated[
+        dict[str, Schedule] | None,
+        "More knobs to drive, by name: {'kl_z': Cyclical(0, 1)}; by reports' numbers: {'kl_z': KeepMean('p_on', .1)}.",
+    ] = None
     binarise: Annotated[bool, "Draw each pixel anew as Bernoulli(value) at every step (dynamic binarisation)."] = False
     validation_fraction: Annotated[float, "Share of the rows kept aside to watch the loss on."] = 0.0
     patience: Annotated[int | None, "Stop after this many reports without a better validation loss; keep the best."] = (

@@ -19,6 +19,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
+from sparsevae.exceptions import unknown
 from sparsevae.inputs.batch import Batch, Examples
 from sparsevae.inputs.rows import BLOCK, floats
 from sparsevae.latent.codes import active
@@ -27,7 +28,7 @@ from sparsevae.latent.objective import Objective, nll
 from sparsevae.sampling.draw import Draw
 from sparsevae.sampling.gradients import points
 from sparsevae.sampling.noise import Noise, PerRow, Tape, mix, row_keys
-from sparsevae.schedules import Schedule
+from sparsevae.schedules import Controller, Schedule
 from sparsevae.storage.checkpoint import State
 from sparsevae.training.feeds import Feed, FeedSchedule, Order, some_items
 from sparsevae.training.knobs import knobs, lasting
@@ -72,8 +73,8 @@ class Run:
         self.schedules = dict(schedules)
         self.rate_schedule = training.rates()
         self.knobs, self.lasting = knobs(model, objective), lasting(model)
-        if unknown := set(self.schedules) - set(self.knobs):
-            raise ValueError(f"schedules drive unknown knobs {sorted(unknown)}; this model has {sorted(self.knobs)}.")
+        if missing := set(self.schedules) - set(self.knobs):
+            raise ValueError(f"schedules drive unknown knobs {sorted(missing)}; this model has {sorted(self.knobs)}.")
         for name, schedule in self.schedules.items():
             try:
                 finite = all(bool(torch.as_tensor(schedule(t, total)).isfinite().all()) for t in (0, total // 2, total))
@@ -90,6 +91,8 @@ class Run:
         self.waited = 0
         self.stopped = False  # by patience, before the last step
         self._written: dict[str, float] = {}
+        self.controllers = {k: s for k, s in self.schedules.items() if isinstance(s, Controller)}
+        self.controls = {k: (float(c(0, total)), c.start()) for k, c in self.controllers.items()}  # value and state
         for feed in self.feeds:
             feed.differentiate, feed.run = partial(self.differentiate, feed), partial(self.take, feed)
         self._prime()
@@ -99,6 +102,12 @@ class Run:
         self.reconstruction()  # which records what noise it takes
         self.reference_tape.refill(0)
         self.untrained = self.reconstruction()
+
+        for name, controller in self.controllers.items():
+            known = [*self.names, *self.activity(), *["validation_loss"] * bool(training.validation_fraction)]
+            if controller.measure not in known:
+                problem = unknown("measure", controller.measure, known)
+                raise ValueError(f"schedules cannot drive {name!r} by {controller!r}: {problem}.")
 
     def _compares_rows(self) -> bool:
         """Whether a term belongs to a batch as a whole: its batches must be like the data, not all of one width."""
@@ -181,8 +190,16 @@ class Run:
         """Write every scheduled value but those named into its buffer, where it has changed."""
         for name, schedule in self.schedules.items():
             if name not in but:
-                self._write(name, self.knobs[name], schedule(step, self.total))
+                value = self.controls[name][0] if name in self.controls else schedule(step, self.total)
+                self._write(name, self.knobs[name], value)
         self._write("learning_rate", [self.rate], self.rate_factor * self.rate_schedule(step, self.total))
+
+    def control(self, measured: Mapping[str, float]) -> dict[str, float]:
+        """Let controllers look at a report. The values that were in force until then, by `knob_<name>`."""
+        before = {f"knob_{name}": value for name, (value, _) in self.controls.items()}
+        for name, controller in self.controllers.items():
+            self.controls[name] = controller.update(self.controls[name][1], measured, self.step, self.total)
+        return before
 
     def _write(self, name: str, buffers: list[Tensor], value: float | Tensor) -> None:
         if isinstance(value, Tensor):  # one for each member
@@ -237,6 +254,7 @@ class Run:
             "best_loss": None if math.isinf(self.best_loss) else self.best_loss,
             "waited": self.waited,
             "stopped": self.stopped,
+            "controls": {name: list(control) for name, control in self.controls.items()},
             "threads": torch.get_num_threads(),
         }
         return State(tensors, meta)
@@ -253,6 +271,7 @@ class Run:
         self.rate_factor, self.retries = meta["rate_factor"], meta["retries"]
         self.best_loss = math.inf if meta["best_loss"] is None else meta["best_loss"]
         self.waited, self.stopped = meta["waited"], meta["stopped"]
+        self.controls = {name: (float(value), state) for name, (value, state) in meta.get("controls", {}).items()}
         self._written = {}  # lasting knobs have come back with the weights
 
     def broken(self) -> str | None:
@@ -342,7 +361,7 @@ class Run:
         return trace
 
     def activity(self) -> dict[str, float]:
-        """Active units and mean non-zeros a row of the code, on a few training rows.
+        """Active units and mean non-zeros per row of the code, on a few training rows; for controllers the mean p_on.
 
         A unit that idles at its prior is not `active`, nor is one that is shut for good, though its KL may not be
         small.
@@ -352,4 +371,5 @@ class Run:
             used = active(q.mean.var(-2, correction=0), noisy=self.model.posterior.density)
             counts = used.sum(-1), (q.mode != 0).sum(-1)
             units, nonzeros = torch.stack([c.float().mean() for c in counts]).tolist()
-            return {"active_units": units, "nonzeros": nonzeros}
+            gates = {"p_on": float(q.p_on.mean())} if self.controllers and hasattr(q, "p_on") else {}
+            return {"active_units": units, "nonzeros": nonzeros} | gates
