@@ -6,10 +6,10 @@ else it changes, and what a trace gives is compared with an eager step, before t
 
 from __future__ import annotations
 
+import functools
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from functools import partial
 
 import torch
 from torch import Tensor
@@ -42,9 +42,12 @@ class Acceleration:
 
     def __init__(self, run: Run, note: Callable[[str], None]) -> None:
         self.run, self.note = run, note
-        self.guard = Guard(run.parts)
         self.graphs: list[Graph] = []  # one for each feed, if steps are repeated from a trace
         self._last: Gradients = ()
+
+    @functools.cached_property
+    def guard(self) -> Guard:
+        return Guard(self.run.parts)
 
     def start(self) -> None:
         """Compile, trace and capture the step where that pays; where one fails, say so once and do without."""
@@ -95,7 +98,7 @@ class Acceleration:
         if found:
             self.graphs = []
             for feed in run.feeds:
-                feed.differentiate = partial(run.differentiate, feed)
+                feed.differentiate = functools.partial(run.differentiate, feed)
             self._warn(
                 f"by step {run.step} the traced step differs: {found}. The run goes back to its last report, and on"
             )
@@ -138,7 +141,7 @@ class Acceleration:
     def _trace(self, *, compiled: bool = False) -> bool:
         """Repeat steps from a list of their operations; False if hooks or recurrent nets are against it."""
         run, graphs = self.run, list[Graph]()
-        if not repeatable(run.parts.values(), run.objective.terms):
+        if not repeatable(run.parts.values()):
             return False
         self._refuse_changes()
         for feed in run.feeds:
@@ -155,7 +158,7 @@ class Acceleration:
                 graphs[-1].compile(*batch.values())
         self.graphs = graphs
         for feed, graph in zip(run.feeds, graphs, strict=True):
-            feed.differentiate = partial(self._repeat, feed, graph)
+            feed.differentiate = functools.partial(self._repeat, feed, graph)
         return True
 
     def _repeat(self, feed: Feed, graph: Graph) -> tuple[Tensor, Gradients]:

@@ -155,7 +155,6 @@ def same(a: Any, b: Any) -> bool:
 @pytest.fixture
 def traced(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(accelerate, "LONG", 1)
-    monkeypatch.setattr(accelerate, "repeatable", lambda *_: True)
 
 
 @pytest.mark.parametrize("name", CHANGING)
@@ -180,7 +179,7 @@ def test_what_a_step_changes_is_named_and_the_run_is_an_eager_one(traced: None, 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", [Counting, OfItsFile])
-def test_a_count_that_matters_from_call_5001_on_is_noticed_before_the_first_step(traced: None, kind: type[Own]) -> None:
+def test_a_count_that_matters_from_call_5001_on_is_noticed_before_the_first_step(kind: type[Own]) -> None:
     global COUNT
     eager = trained(kind(5_000), steps=5_040, report_every=None, compile=False)
     COUNT = 0

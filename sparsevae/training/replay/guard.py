@@ -178,7 +178,7 @@ def _of_modules(modules: Mapping[str, nn.Module]) -> Iterator[_Place]:
             return {name: value for name, value in own.items() if name not in REGISTERED}
 
         def registered(own: dict[str, Any] = own) -> dict[str, Any]:
-            return {name: value for kind in REGISTERED for name, value in own[kind].items()}
+            return {name: value for kind in REGISTERED for name, value in own.get(kind, {}).items()}
 
         yield _Place(path, attributes, own.__setitem__, own.pop)
         yield _Place(path, registered, partial(setattr, m), partial(delattr, m), True)

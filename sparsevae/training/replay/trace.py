@@ -25,7 +25,6 @@ from sparsevae.training.torch_internals import all_hooked, compiled, hooked, rec
 
 OPTIONS: dict[str, Any] = {"layout_optimization": False}
 """The compiler's: layouts stay as they are, since with its own torch 2.11 cannot compile images of one channel."""
-_OWN = ("sparsevae.", "torch.nn.")
 
 
 @contextmanager
@@ -36,20 +35,13 @@ def _quietly() -> Iterator[None]:
         yield
 
 
-def repeatable(parts: Iterable[nn.Module], functions: Iterable[object] = ()) -> bool:
-    """Whether the Python of these parts and functions does the same at every step, in not too many operations.
+def repeatable(parts: Iterable[nn.Module]) -> bool:
+    """Whether a trace of these parts calls all that a step calls, in not too many operations.
 
-    That of our modules and of torch's does, unless someone hooked into them or their weights, or gave one a `forward`
-    of its own. What a user's own do, nobody knows. A recurrent net takes some twenty operations a position.
+    Hooks are not called while a step is repeated. A recurrent net takes some twenty operations per position.
     """
-    if all_hooked():
-        return False
     modules = [m for part in parts for m in part.modules()]
-    sources = [c.__module__ for m in modules for c in type(m).__mro__ if issubclass(c, nn.Module)]
-    sources += [getattr(f, "__module__", None) or "" for f in functions]
-    return all(source.startswith(_OWN) for source in sources) and not any(
-        isinstance(m, nn.RNNBase) or "forward" in vars(m) or hooked(m) for m in modules
-    )
+    return not all_hooked() and not any(isinstance(m, (nn.RNNBase, nn.RNNCellBase)) or hooked(m) for m in modules)
 
 
 class _Whole(nn.Module):
@@ -91,8 +83,8 @@ class Graph:
     """terms, gradients = graph(*batch): one step's loss and gradients, from what its modules and its noise hold now.
 
     All that a step reads but its batch must be a tensor of `parts` or of `noise`, and be written to in place, if at
-    all. One from elsewhere that meets one of these is an error; what Python makes of other things is never looked at
-    again, so the parts must be `repeatable`.
+    all. One from elsewhere that meets one of these is an error. What Python makes of other things is never looked at
+    again: whether it is the same at every step, `Acceleration` finds out.
 
     Parameters
     ----------
