@@ -356,6 +356,19 @@ def test_what_is_written_to_tensors_is_shown_and_undone() -> None:
     assert module.value.tolist() == module.buffer.tolist() == [0, 0]
 
 
+def test_a_change_is_described_by_both_values() -> None:
+    def both(m: Any) -> None:
+        m.value.append(2)
+        m.other = "y" * 100
+        del m.lock
+
+    module = Holder([1], both)
+    with Guard({"part": module}).watch() as changed:
+        module()
+    other = f"part.other (from nothing to '{'y' * 59} ...)"
+    assert sorted(changed) == ["part.lock (from a lock to nothing)", other, "part.value (from [1] to [1, 2])"]
+
+
 def test_an_error_leaves_things_as_they_were() -> None:
     module = Holder([1], lambda m: (m.value.append(2), m.buffer.add_(1), 1 / 0))
     guard, before = Guard({"part": module}), state(module)

@@ -155,13 +155,14 @@ class Guard:
         now = self._values()
         for i, name in before | now:
             place, old, new = self._places[i], before.get((i, name)), now.get((i, name))
-            if old is None or new is None or new.form != old.form:
-                was, is_ = ("nothing" if v is None else _shown(v.value) for v in (old, new))
-                yield f"{place.label}.{name} (from {was} to {is_})"
+            is_, was = "nothing" if new is None else _shown(new.value), "nothing"
             if old is None:
                 place.remove(name)
             elif new is None or not new.same(old):
-                place.write(name, old.restored())
+                place.write(name, value := old.restored())
+                was = _shown(value)
+            if old is None or new is None or new.form != old.form:
+                yield f"{place.label}.{name} (from {was} to {is_})"
 
 
 def _shown(value: Any) -> str:
@@ -206,7 +207,7 @@ def _of_functions(modules: Iterable[nn.Module]) -> Iterator[_Place]:
         def named(space: dict[str, Any] = space, names: set[str] = names) -> dict[str, Any]:
             return _data({name: space[name] for name in names if name in space})
 
-        yield _Place(space["__name__"], named, space.__setitem__, space.pop)
+        yield _Place(str(space.get("__name__")), named, space.__setitem__, space.pop)
 
 
 def _classes(modules: Iterable[nn.Module]) -> list[type]:
