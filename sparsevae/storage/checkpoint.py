@@ -1,10 +1,10 @@
 """Checkpoints: everything that makes a resumed run end with the same bytes.
 
 A checkpoint is one atomic file in the run folder: weights, optimiser, running sums, best weights, the last good state
-to roll back to, values and states of controllers, and the position in the run. Noise and data order are functions of (seed, step), so the step
-is all the random state there is. Next to it `history.jsonl` grows, one strict JSON object per line (inf and nan as
-`storage` writes them); it is safe on the disk before a checkpoint is, and on resume it is cut back to the checkpoint,
-which holds a digest of each line up to its step: a changed line is an error, lost ones are told of.
+to roll back to, values and states of controllers, and the position in the run. Noise and data order are functions of
+(seed, step), so the step is all the random state there is. Next to it `history.jsonl` grows, one strict JSON object per
+line (inf and nan as `storage` writes them); it is safe on the disk before a checkpoint is, and on resume it is cut back
+to the checkpoint, which holds a digest of each line up to its step: a changed line is an error, lost ones are told of.
 """
 
 from __future__ import annotations
