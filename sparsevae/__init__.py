@@ -46,7 +46,7 @@ if TYPE_CHECKING:
         SDLGMCounter,
         load,
     )
-    from sparsevae.schedules import Constant, Cosine, Cyclical, Exponential, Linear, Step
+    from sparsevae.schedules import Constant, Cosine, Cyclical, Exponential, KeepMean, Linear, Step
     from sparsevae.text.vocabulary import Vocabulary
     from sparsevae.training.history import History
     from sparsevae.training.settings import Training
@@ -69,7 +69,7 @@ _WHERE = {
     "sparsevae.exceptions": "DivergenceError SparsityWarning StorageError",
     "sparsevae.inputs.texts": "Text",
     "sparsevae.models": "load",
-    "sparsevae.schedules": "Constant Cosine Cyclical Exponential Linear Step",
+    "sparsevae.schedules": "Constant Cosine Cyclical Exponential KeepMean Linear Step",
     "sparsevae.text.vocabulary": "Vocabulary",
     "sparsevae.training.history": "History",
     "sparsevae.training.settings": "Training",
@@ -97,6 +97,7 @@ __all__ = [
     "DivergenceError",
     "Exponential",
     "History",
+    "KeepMean",
     "Linear",
     "MultiLabelKFold",
     "PseudoVSC",

@@ -1,5 +1,7 @@
 """Schedules: step -> value, for any named knob (a term's weight, a gate's sharpness, the learning rate).
 
+A `Controller` is a schedule that also looks at what every report measures, with a state that checkpoints hold.
+
 Positions in a run are given in steps (int) or as a share of the run (float in [0, 1]): `end=10_000`, `end=0.5`.
 A schedule reaches its last value exactly and keeps it. All its values lie between the least and the greatest of its
 `ends()`, however long the run.
@@ -8,13 +10,24 @@ A schedule reaches its last value exactly and keeps it. All its values lie betwe
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from numbers import Integral
+from typing import Any
 
-from sparsevae.checks import POSITIVE, In, is_number, shown
+from sparsevae.checks import POSITIVE, In, check_number, is_number, shown
 
-__all__ = ["Constant", "Cosine", "Cyclical", "Exponential", "Linear", "Schedule", "Step"]
+__all__ = [
+    "Constant",
+    "Controller",
+    "Cosine",
+    "Cyclical",
+    "Exponential",
+    "KeepMean",
+    "Linear",
+    "Schedule",
+    "Step",
+]
 
 Schedule = Callable[[int, int], float]
 """(step, total steps) -> value."""
@@ -172,5 +185,76 @@ class Cyclical:
         return self.start, self.stop
 
 
-SCHEDULES: dict[str, type] = {c.__name__: c for c in (Constant, Cosine, Cyclical, Exponential, Linear, Step)}
+class Controller:
+    """A knob's value as a function of what a run measures, anew at every report.
+
+    `measure` names a number of the reports: a term, active_units, nonzeros, validation_loss or p_on (the mean over
+    units and some training rows). A state is made of plain numbers, lists and dicts, and is never changed in place.
+    """
+
+    measure: str
+
+    def __call__(self, step: int, total: int) -> float:
+        """The value before the first report."""
+        raise NotImplementedError
+
+    def start(self) -> Any:
+        """The state before the first report."""
+        raise NotImplementedError
+
+    def update(self, state: Any, measured: Mapping[str, float], step: int, total: int) -> tuple[float, Any]:
+        """The value from this report on, and the next state."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class KeepMean(Controller):
+    r"""Keep a measured mean m at a target m*, by a knob v > 0 whose rise makes m fall (gains below 0: rise).
+
+    Proportional-integral control of log v: with e = (m - m*) / abs(m*) at each report, s is the sum of integral e, and
+    v = first exp(s + proportional e). Both first exp(s) and v stay within `lowest` and `highest`. A mean that is not
+    finite counts as the target.
+
+    >>> keep = KeepMean("p_on", 0.1, proportional=0.0, integral=0.5)
+    >>> value, state = keep.update(keep.start(), {"p_on": 0.3}, 100, 1000)
+    >>> round(value, 3), round(keep.update(state, {"p_on": 0.1}, 200, 1000)[0], 3)
+    (2.718, 2.718)
+    """
+
+    measure: str
+    target: float
+    first: float = 1.0
+    lowest: float = 0.01
+    highest: float = 100.0
+    proportional: float = 1.0
+    integral: float = 0.2
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.measure, str):
+            raise ValueError(f"measure must name a number of the reports, such as 'p_on', got {self.measure!r}.")
+        check_number("target", self.target, "a number other than 0", lambda m: m != 0)
+        POSITIVE.check("lowest", self.lowest)
+        In(self.lowest).check("highest", self.highest, "a number, lowest or above")
+        In(self.lowest, self.highest).check("first", self.first, "from lowest to highest")
+        for gain in ("proportional", "integral"):
+            In(double=True).check(gain, getattr(self, gain))
+
+    def __call__(self, step: int, total: int) -> float:
+        return self.first
+
+    def ends(self) -> tuple[float, ...]:
+        return self.lowest, self.highest
+
+    def start(self) -> float:
+        return 0.0
+
+    def update(self, state: float, measured: Mapping[str, float], step: int, total: int) -> tuple[float, float]:
+        error = (measured[self.measure] - self.target) / abs(self.target)
+        error = error if math.isfinite(error) else 0.0
+        low, high = math.log(self.lowest / self.first), math.log(self.highest / self.first)
+        state = min(max(state + self.integral * error, low), high)
+        return self.first * math.exp(min(max(state + self.proportional * error, low), high)), state
+
+
+SCHEDULES: dict[str, type] = {c.__name__: c for c in (Constant, Cosine, Cyclical, Exponential, KeepMean, Linear, Step)}
 """All kinds of schedules by name."""

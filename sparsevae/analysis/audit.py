@@ -147,8 +147,8 @@ def check_coder(caller: str, est: Any, otherwise: str = "") -> None:
 
 
 def check_decoder(caller: str, est: SparseCoder) -> None:
-    """Refuse a model without p(x|z), such as a classifier, before anything is computed."""
-    if not hasattr(est, "inverse_transform"):
+    """Refuse a model without p(x|z) and p(z), such as a classifier, before anything is computed."""
+    if not est.has_bound:
         raise TypeError(
             f"{caller} needs a model with p(x|z), and {type(est).__name__} has none: use VAE, VSC or HSVAE."
         )

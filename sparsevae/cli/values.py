@@ -93,7 +93,8 @@ def _course(text: str) -> Any:
     from sparsevae import schedules
     from sparsevae.exceptions import unknown
 
-    known = {name.lower(): getattr(schedules, name) for name in schedules.__all__ if name != "Schedule"}
+    found = {name.lower(): getattr(schedules, name) for name in schedules.__all__}
+    known = {name: schedule for name, schedule in found.items() if name not in ("schedule", "controller")}
     word, *words = text.lower().split(":")
     if word not in known:
         raise ValueError(unknown("schedule", word, known))

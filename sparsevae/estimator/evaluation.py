@@ -31,10 +31,9 @@ if TYPE_CHECKING:
 def evaluate(est: SparseCoder, X: Any, caps: Sequence[int], n_samples: int) -> dict[str, Any]:
     """The numbers of rows that were read."""
     own, n_rows = est.fitted_, X.shape[0]
-    model, width = own.model, own.n_units
-    seed, meaning = mix(est.training_settings().seed, 5), meaning_of(est, X)
+    model, width, seed = own.model, own.n_units, mix(est.training_settings().seed, 5)
     mode = drawn = expected = 0.0
-    means, costs, nats, seen = [], [], dict[str, float](), list[dict[str, Tensor]]()
+    means, costs, seen = [], [], list[dict[str, Tensor]]()
     for x, n, _ in own.blocks(X):
         batch = Batch(x)
         raw = model.read(batch)
@@ -49,31 +48,41 @@ def evaluate(est: SparseCoder, X: Any, caps: Sequence[int], n_samples: int) -> d
             seen.append({kind: code[:n].cpu() for kind, code in codes.items()})
         kept = [own.code(q, most) for most in (None, *caps)]
         costs.append(own.input.errors(x, map(model.decode, kept))[:, :n].sum(1).cpu().numpy())
-
-    def add_kl(trace: Trace, size: int, n: int) -> None:
-        for name, term in kl(trace).items():  # (draws * size,)
-            paid = float(term.double().unflatten(-1, (-1, size))[:, :n].sum()) / (n_samples * n_rows)
-            nats[name] = nats.get(name, 0.0) + paid
-
-    found = bounds_of(est, X, n_samples, add_kl)
-    score, nll = found.elbo.numpy(), float(found.nll.mean())
+    bound, paid = _bound(est, X, n_samples) if est.has_bound else ({}, {})
+    score, nll = bound.get("score", math.nan), bound.pop("nll", math.nan)
     return {
         "rows": n_rows,
-        "score": float(score.mean()),
-        "score_standard_error": standard_error(score),
-        "score_meaning": meaning,
+        **bound,
         **model.likelihood.describe(),
         "nonzeros_mode": mode / n_rows,
         "nonzeros_drawn": drawn / n_rows,
         "nonzeros_expected": expected / n_rows,
         "active_units": int(active(torch.cat(means).var(0, correction=0), noisy=model.posterior.density).sum()),
         "n_components": width,
-        "kl": sum(nats.values()),
-        **(nats if len(nats) > 1 else {}),
+        **paid,
         **({"hoyer": _hoyer(seen)} if seen and n_rows > 1 else {}),
-        **own.input.summarise(np.sum(costs, axis=0), n_rows, float(score.mean()), nll, caps),
-        **(_beside_the_score(est, X, meaning) if model.posterior.discrete else {}),
+        **own.input.summarise(np.sum(costs, axis=0), n_rows, score, nll, caps),
+        **(_beside_the_score(est, X, bound["score_meaning"]) if bound and model.posterior.discrete else {}),
     }
+
+
+def _bound(est: SparseCoder, X: Any, n_samples: int) -> tuple[dict[str, Any], dict[str, float]]:
+    """The score with its error, its meaning, and the mean of -log p(x|z); the KL, of several sites each by name."""
+    nats = dict[str, float]()
+
+    def add_kl(trace: Trace, size: int, n: int) -> None:
+        for name, term in kl(trace).items():  # (draws * size,)
+            paid = float(term.double().unflatten(-1, (-1, size))[:, :n].sum()) / (n_samples * X.shape[0])
+            nats[name] = nats.get(name, 0.0) + paid
+
+    found = bounds_of(est, X, n_samples, add_kl)
+    score = found.elbo.numpy()
+    return {
+        "score": float(score.mean()),
+        "score_standard_error": standard_error(score),
+        "score_meaning": meaning_of(est, X),
+        "nll": float(found.nll.mean()),
+    }, {"kl": sum(nats.values()), **(nats if len(nats) > 1 else {})}
 
 
 def standard_error(values: Array) -> float:

@@ -22,7 +22,7 @@ from sparsevae.latent.priors import Prior
 from sparsevae.likelihoods.choose import choose
 from sparsevae.sampling.gradients import points
 from sparsevae.sampling.noise import mix
-from sparsevae.schedules import Constant, Schedule
+from sparsevae.schedules import Constant, Controller, Schedule
 from sparsevae.storage.codec import decode, encode
 from sparsevae.threads import inference, ordinary
 from sparsevae.training.history import History
@@ -71,7 +71,7 @@ def choose_likelihood(est: SparseCoder, X: Any) -> None:
     if scale not in legal:
         names = " or ".join(map(repr, dict.fromkeys(("auto", *legal))))
         raise ValueError(f"with likelihood={likelihood.name!r} scale must be {names}; got {est.scale!r}.")
-    least = likelihood.least_variance if est.decodes else 0.0
+    least = likelihood.least_variance if est.has_bound else 0.0
     est.fitted_.input.prepare = scalings.choose(scale, data, least)
     check_support(est, data)
 
@@ -138,7 +138,9 @@ def pass_over(est: SparseCoder, X: Any, Y: Any) -> None:
     made = est.build(fitted.data, None)  # for its objective and schedules: the networks are there
     plan = {**made.schedules, **(settings.schedules or {})}
     kept = lasting(fitted.model) if fitted.n_steps else ()
-    ends: dict[str, Schedule] = {k: Constant(s(1 << 62, 1 << 62)) for k, s in plan.items() if k not in kept}
+    ends: dict[str, Schedule] = {
+        k: s if isinstance(s, Controller) else Constant(s(1 << 62, 1 << 62)) for k, s in plan.items() if k not in kept
+    }
     _train(est, X, Y, again, made, ends, fitted.moments, None)
 
 

@@ -1,10 +1,10 @@
 """Checkpoints: everything that makes a resumed run end with the same bytes.
 
-A checkpoint is one atomic file in the run folder: weights, optimiser, running sums, best weights, the last good
-state to roll back to, and the position in the run. Noise and data order are functions of (seed, step), so the step
-is all the random state there is. Next to it `history.jsonl` grows, one strict JSON object per line (inf and nan as
-`storage` writes them); it is safe on the disk before a checkpoint is, and on resume it is cut back to the checkpoint,
-which holds a digest of each line up to its step: a changed line is an error, lost lines are a warning.
+A checkpoint is one atomic file in the run folder: weights, optimiser, running sums, best weights, the last good state
+to roll back to, values and states of controllers, and the position in the run. Noise and data order are functions of
+(seed, step), so the step is all the random state there is. Next to it `history.jsonl` grows, one strict JSON object per
+line (inf and nan as `storage` writes them); it is safe on the disk before a checkpoint is, and on resume it is cut back
+to the checkpoint, which holds a digest of each line up to its step: a changed line is an error, lost ones a warning.
 """
 
 from __future__ import annotations
@@ -164,11 +164,17 @@ def _count(value: Any) -> bool:
     return type(value) is int and 0 <= value < 2**62
 
 
+def _is_control(value: Any) -> bool:
+    """Whether it is a knob's value and the state of its controller, as JSON gives them back."""
+    return isinstance(value, list) and len(value) == 2 and isinstance(value[0], float)
+
+
 _META: dict[str, Callable[[Any], bool]] = {
     **dict.fromkeys(("step", "reported", "retries", "waited"), _count),
     "rate_factor": lambda v: isinstance(v, float) and 0 < v <= 1,
     "best_loss": lambda v: v is None or isinstance(v, float),
     "stopped": lambda v: isinstance(v, bool),
+    "controls": lambda v: v is None or (isinstance(v, dict) and all(map(_is_control, v.values()))),
     "threads": lambda v: _count(v) and 0 < v <= 4096,
 }
 """The values of a state beside its tensors, and whether a value is legal."""

@@ -76,7 +76,7 @@ def warn_about_sparsity(history: History, model: LatentModel, settings: Mapping[
     """
     if not history or model.labelled:
         return
-    last, n = history[-1], model.prior.n_components
+    last, n = history[-1], model.n_components
     if last["nonzeros"] == 0:
         found = "every code is zero: no unit is more likely on than off for any row"
     elif last["active_units"] < 0.05 * n:

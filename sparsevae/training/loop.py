@@ -1,7 +1,8 @@
 """The one training loop.
 
-Every `report_every` steps it looks up: are the sums finite and the model not ruined (else it rolls back and halves the
-rate), what do the terms read, is it time to validate, to stop, to save.
+Every `report_every` steps it looks up: is a traced step still an eager one (else it rolls back and takes eager steps),
+are the sums finite and the model not ruined (else it rolls back and halves the rate), what do the terms read, is it
+time to validate, to stop, to save.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from sparsevae.schedules import Linear, Schedule
 from sparsevae.storage.checkpoint import RunFolder, State
 from sparsevae.storage.codec import reading
 from sparsevae.threads import cuda_arithmetic, threads
+from sparsevae.training.accelerate import Acceleration
 from sparsevae.training.health import roll_back, warn_about_sparsity, warn_about_validation
 from sparsevae.training.history import History
 from sparsevae.training.modes import evaluating
@@ -125,9 +127,10 @@ def fit(
                 history.extend(found[2])
             good = found[1] if found else run.state()
             try:
+                acceleration = Acceleration(run, progress.note)
                 if run.step < total and not run.stopped:
-                    run.accelerate(progress.note)
-                _loop(run, good, held_out, folder, history, progress, stop, watch, scaled=scaled)
+                    acceleration.start()
+                _loop(run, acceleration, good, held_out, folder, history, progress, stop, watch, scaled=scaled)
             finally:
                 history.steps = run.step
         finally:
@@ -168,6 +171,7 @@ def _plain(weight: Tensor) -> Any:
 
 def _loop(
     run: Run,
+    acceleration: Acceleration,
     good: State,
     held_out: Tensor,
     folder: RunFolder | None,
@@ -185,6 +189,9 @@ def _loop(
         run.advance()
         if run.step % every and run.step != total:
             continue
+        if not acceleration.verify():
+            run.load(good)
+            continue
         if (term := run.broken()) or run.ruined():
             good = roll_back(run, good, term, progress, scaled)
             continue
@@ -196,6 +203,7 @@ def _loop(
             if not (warned or math.isfinite(row["validation_loss"])):
                 warn_about_validation(run, held_out, scaled)
                 warned = True
+        row |= run.control(row)
         if training.patience is not None:
             _keep_best(run, row["validation_loss"])
         history.append(row)
@@ -214,7 +222,7 @@ def _loop(
         if folder and (ended or run.step - saved >= training.checkpoint_every):
             folder.save(good, good)
             saved = run.step
-    if stop and (run.broken() or run.ruined()):
+    if stop and (not acceleration.verify() or run.broken() or run.ruined()):
         run.load(good)
     if stop and folder and run.step < total:
         folder.save(run.state(), good)

@@ -21,7 +21,7 @@ _DECAYS: dict[str, Callable[[Training, float], Schedule]] = {
     "step": lambda t, rate: Step(rate, rate * t.decay_factor, t.decay_at),
 }
 _WHOLE_RUN = {"steps", "restart_optimizer", "kl_warmup", "schedules", "validation_fraction", "patience"}
-_KNOB = "such as {'kl_z': Cyclical(0, 1)}"
+_KNOB = "such as {'kl_z': Cyclical(0, 1)} or {'kl_z': KeepMean('p_on', .1)}"
 _KNOBS = {
     **dict.fromkeys(("temperature", "tau", "tau_z", "slope", "sharpness"), POSITIVE),
     "slab_warmup": In(0, 1),

@@ -10,9 +10,8 @@ its own graph, and a `FeedSchedule` says which of them serves a step.
 from __future__ import annotations
 
 import math
-import warnings
-from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, suppress
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from numbers import Integral
 from typing import cast
@@ -20,6 +19,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
+from sparsevae.exceptions import unknown
 from sparsevae.inputs.batch import Batch, Examples
 from sparsevae.inputs.rows import BLOCK, floats
 from sparsevae.latent.codes import active
@@ -28,20 +28,16 @@ from sparsevae.latent.objective import Objective, nll
 from sparsevae.sampling.draw import Draw
 from sparsevae.sampling.gradients import points
 from sparsevae.sampling.noise import Noise, PerRow, Tape, mix, row_keys
-from sparsevae.schedules import Schedule
+from sparsevae.schedules import Controller, Schedule
 from sparsevae.storage.checkpoint import State
 from sparsevae.training.feeds import Feed, FeedSchedule, Order, some_items
 from sparsevae.training.knobs import knobs, lasting
 from sparsevae.training.modes import evaluating, precision
 from sparsevae.training.optimisers import OPTIMISERS, Gradients, clip_gradients
-from sparsevae.training.replay.trace import OPTIONS, Graph, repeatable
 from sparsevae.training.settings import Training
 
-REFERENCE_ROWS, RUIN_FACTOR = (
-    128,
-    10.0,
-)  # a model is ruined when it tells these many rows so many times worse than before training
-LONG = 3_000  # steps, from which on a run on a CPU is traced: that takes .1 to .3 seconds, and the first time 1 more
+REFERENCE_ROWS, RUIN_FACTOR = 128, 10.0
+"""A model is ruined when -log p(x|z) of these many rows is so many times worse than before training."""
 
 
 class Run:
@@ -60,7 +56,7 @@ class Run:
     ) -> None:
         self.model, self.objective, self.rows, self.items, self.training = model, objective, rows, items, training
         self.prepare, self.total = prepare, total
-        self._parts = model, objective, prepare  # all that a step calls
+        self.parts = {"model": model, "objective": objective, "prepare": prepare}  # all that a step calls
         self.rows_an_item = int(training.n_samples) * points(model)[0]
         self.parameters = [p for p in model.parameters() if p.requires_grad]
         for p in self.parameters:
@@ -77,8 +73,8 @@ class Run:
         self.schedules = dict(schedules)
         self.rate_schedule = training.rates()
         self.knobs, self.lasting = knobs(model, objective), lasting(model)
-        if unknown := set(self.schedules) - set(self.knobs):
-            raise ValueError(f"schedules drive unknown knobs {sorted(unknown)}; this model has {sorted(self.knobs)}.")
+        if missing := set(self.schedules) - set(self.knobs):
+            raise ValueError(f"schedules drive unknown knobs {sorted(missing)}; this model has {sorted(self.knobs)}.")
         for name, schedule in self.schedules.items():
             try:
                 finite = all(bool(torch.as_tensor(schedule(t, total)).isfinite().all()) for t in (0, total // 2, total))
@@ -95,9 +91,10 @@ class Run:
         self.waited = 0
         self.stopped = False  # by patience, before the last step
         self._written: dict[str, float] = {}
-        self._last: Gradients = ()  # gradients of a traced step
+        self.controllers = {k: s for k, s in self.schedules.items() if isinstance(s, Controller)}
+        self.controls = {k: (float(c(0, total)), c.start()) for k, c in self.controllers.items()}  # value and state
         for feed in self.feeds:
-            feed.differentiate, feed.run = partial(self._backward, feed), partial(self._take, feed)
+            feed.differentiate, feed.run = partial(self.differentiate, feed), partial(self.take, feed)
         self._prime()
         self.watched = some_items(items, BLOCK, training.seed)  # the rows that live numbers are of
         self.reference_rows = some_items(self.feeds[0].order.items, REFERENCE_ROWS, training.seed)  # of the narrowest
@@ -105,6 +102,12 @@ class Run:
         self.reconstruction()  # which records what noise it takes
         self.reference_tape.refill(0)
         self.untrained = self.reconstruction()
+
+        for name, controller in self.controllers.items():
+            known = [*self.names, *self.activity(), *["validation_loss"] * bool(training.validation_fraction)]
+            if controller.measure not in known:
+                problem = unknown("measure", controller.measure, known)
+                raise ValueError(f"schedules cannot drive {name!r} by {controller!r}: {problem}.")
 
     def _compares_rows(self) -> bool:
         """Whether a term belongs to a batch as a whole: its batches must be like the data, not all of one width."""
@@ -135,34 +138,30 @@ class Run:
         loss, terms = self.objective(self.model(batch, Draw(self.tape, hard=False)))
         return loss, terms
 
-    def _loss(self, batch: Batch) -> tuple[Tensor, Tensor]:
+    def loss(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """The loss, (*members,), and with it every term, (1 + terms, *members), without a gradient."""
         loss, terms = self._measure(batch)
         return loss, torch.stack([v.detach() for v in (loss, *terms.values())])
 
-    def _forward(self, feed: Feed) -> tuple[Tensor, Tensor]:
-        return self._loss(feed.read())
+    def forward(self, feed: Feed) -> tuple[Tensor, Tensor]:
+        """The same of the batch that a feed has loaded; a compiler may have another function take its place."""
+        return self.loss(feed.read())
 
     def _precision(self) -> AbstractContextManager[object]:
         return precision(self.rows.device, bf16=self.training.bf16)
 
-    def _backward(self, feed: Feed) -> tuple[Tensor, Gradients]:
+    def differentiate(self, feed: Feed) -> tuple[Tensor, Gradients]:
+        """The terms and a gradient for each weight, eagerly."""
         with self._precision():
-            loss, terms = self._forward(feed)
+            loss, terms = self.forward(feed)
         loss.backward(self.ones)
         gradients = [p.grad for p in self.parameters]
         for p in self.parameters:
             p.grad = None
         return terms, gradients
 
-    def _repeat(self, feed: Feed, graph: Graph) -> tuple[Tensor, Gradients]:
-        terms, gradients = graph(*feed.read().present().values())
-        # The last ones are let go now, not before: memory that all cores have just read is slow to write to, and
-        # taken anew at once it cost 3 to 5 % of a step of VSC 784-400-200-400-784.
-        self._last = gradients
-        return terms, gradients
-
-    def _take(self, feed: Feed) -> None:
+    def take(self, feed: Feed) -> None:
+        """One step on the batch that a feed has loaded, with the terms and gradients that its own way gives."""
         terms, gradients = feed.differentiate()
         if self.training.clip_norm is not None:
             clip_gradients(gradients, float(self.training.clip_norm), self.ones.shape)
@@ -191,8 +190,16 @@ class Run:
         """Write every scheduled value but those named into its buffer, where it has changed."""
         for name, schedule in self.schedules.items():
             if name not in but:
-                self._write(name, self.knobs[name], schedule(step, self.total))
+                value = self.controls[name][0] if name in self.controls else schedule(step, self.total)
+                self._write(name, self.knobs[name], value)
         self._write("learning_rate", [self.rate], self.rate_factor * self.rate_schedule(step, self.total))
+
+    def control(self, measured: Mapping[str, float]) -> dict[str, float]:
+        """Let controllers look at a report. The values that were in force until then, by `knob_<name>`."""
+        before = {f"knob_{name}": value for name, (value, _) in self.controls.items()}
+        for name, controller in self.controllers.items():
+            self.controls[name] = controller.update(self.controls[name][1], measured, self.step, self.total)
+        return before
 
     def _write(self, name: str, buffers: list[Tensor], value: float | Tensor) -> None:
         if isinstance(value, Tensor):  # one for each member
@@ -219,84 +226,6 @@ class Run:
     def _drops(self, step: int) -> bool:
         at = self.training.decay_at
         return step > 0 and step == math.ceil(at if isinstance(at, Integral) else at * self.total)
-
-    # -- faster ways to take the same step --------------------------------------------------------------------
-
-    def accelerate(self, note: Callable[[str], None]) -> None:
-        """Compile, trace and capture the step where that pays; on failure say so once and stay with the slower way."""
-        cuda, wanted = self.rows.device.type == "cuda", self.training.compile
-        worth = wanted is None and self.total - self.step >= 20_000 and cuda
-        compiled = (wanted or worth) and self._attempt("compiling", self._compile, note)
-        if cuda:
-            self._attempt("capturing a CUDA graph of", self._capture, note)
-        elif not compiled and wanted is not False and self.total >= LONG and self._traceable():
-            self._attempt("tracing", self._trace, note)
-
-    def _attempt(self, what: str, action: Callable[[], None], note: Callable[[str], None]) -> bool:
-        """Whether it went well."""
-        before, problem = self.state(), ""
-        plain = self._forward, [(feed.differentiate, feed.run) for feed in self.feeds]
-        try:
-            action()
-        except Exception as error:  # whatever a compiler or driver throws: the eager step always works
-            self._forward = plain[0]  # type: ignore[method-assign]
-            for feed, ways in zip(self.feeds, plain[1], strict=True):
-                feed.differentiate, feed.run = ways
-            problem = ": ".join([type(error).__name__, *str(error).splitlines()[:1]])
-            note(f"{what} the step failed ({problem}); going on without.")
-        self.load(before)
-        return not problem
-
-    def _traceable(self) -> bool:
-        return repeatable(self._parts, self.objective.terms)
-
-    def _trace(self, *, compiled: bool = False) -> None:
-        graphs = []
-        for feed in self.feeds:
-            batch = feed.read().present()
-
-            def loss(*tensors: Tensor, names: tuple[str, ...] = tuple(batch)) -> tuple[Tensor, Tensor]:
-                return self._loss(Batch(**dict(zip(names, tensors, strict=True))))
-
-            graphs.append(Graph(loss, self._parts, self.parameters, self.tape, *batch.values()))
-            if compiled:
-                graphs[-1].compile(*batch.values())
-        for feed, graph in zip(self.feeds, graphs, strict=True):
-            feed.differentiate = partial(self._repeat, feed, graph)
-
-    def _compile(self) -> None:
-        """Both passes in one piece where they can be traced, else the forward pass with a backward pass beside it."""
-        if self.rows.device.type == "cpu" and self._traceable():
-            with suppress(Exception):  # if torch.compile cannot do it either, its error will be told
-                self._trace(compiled=True)
-                return
-        with warnings.catch_warnings():  # torch's own deprecations, raised while it imports its compiler
-            warnings.simplefilter("ignore")
-            # each width is compiled for itself, which is what a graph needs
-            self._forward = torch.compile(  # type: ignore[method-assign]
-                self._forward, dynamic=False, options=OPTIONS
-            )
-            for feed in self.feeds:
-                self.tape.refill(0)
-                self._take(feed)
-
-    def _capture(self) -> None:
-        stream = torch.cuda.Stream()
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
-            for feed in self.feeds:
-                for _ in range(3):
-                    self.tape.refill(0)
-                    self._take(feed)
-        torch.cuda.current_stream().wait_stream(stream)
-        # One graph a width, in one pool of memory: a step leaves nothing there that another one reads.
-        pool = torch.cuda.graph_pool_handle()
-        for feed in self.feeds:
-            graph = torch.cuda.CUDAGraph()
-            self.tape.refill(0)
-            with torch.cuda.graph(graph, pool=pool):
-                self._take(feed)
-            feed.run = graph.replay
 
     # -- state ------------------------------------------------------------------------------------------------
 
@@ -325,6 +254,7 @@ class Run:
             "best_loss": None if math.isinf(self.best_loss) else self.best_loss,
             "waited": self.waited,
             "stopped": self.stopped,
+            "controls": {name: list(control) for name, control in self.controls.items()},
             "threads": torch.get_num_threads(),
         }
         return State(tensors, meta)
@@ -341,11 +271,12 @@ class Run:
         self.rate_factor, self.retries = meta["rate_factor"], meta["retries"]
         self.best_loss = math.inf if meta["best_loss"] is None else meta["best_loss"]
         self.waited, self.stopped = meta["waited"], meta["stopped"]
+        self.controls = {name: (float(value), state) for name, (value, state) in meta.get("controls", {}).items()}
         self._written = {}  # lasting knobs have come back with the weights
 
     def broken(self) -> str | None:
         """A term that was not finite since the last report (or "weights"), None when all is well."""
-        weights = torch.stack(torch._foreach_norm(tuple(self.parameters))).sum()
+        weights = torch.stack([torch.linalg.vector_norm(p.detach()) for p in self.parameters]).sum()
         sums = self.sums.reshape(len(self.names), -1).sum(-1)
         finite = torch.isfinite(torch.cat([sums, weights[None]])).tolist()
         bad = [name for name, ok in zip([*self.names, "weights"], finite, strict=True) if not ok]
@@ -430,7 +361,7 @@ class Run:
         return trace
 
     def activity(self) -> dict[str, float]:
-        """Active units and mean non-zeros a row of the code, on a few training rows.
+        """Active units and mean non-zeros per row of the code, on a few training rows; for controllers the mean p_on.
 
         A unit that idles at its prior is not `active`, nor is one that is shut for good, though its KL may not be
         small.
@@ -440,4 +371,5 @@ class Run:
             used = active(q.mean.var(-2, correction=0), noisy=self.model.posterior.density)
             counts = used.sum(-1), (q.mode != 0).sum(-1)
             units, nonzeros = torch.stack([c.float().mean() for c in counts]).tolist()
-            return {"active_units": units, "nonzeros": nonzeros}
+            gates = {"p_on": float(q.p_on.mean())} if self.controllers and hasattr(q, "p_on") else {}
+            return {"active_units": units, "nonzeros": nonzeros} | gates

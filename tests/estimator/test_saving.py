@@ -666,7 +666,7 @@ def test_forged_settings_of_texts_are_refused(change: dict[str, Any], message: s
         ("vsc", "constructor.future", 1, "does not know"),
         ("vsc", "training.dict", [], "expected the settings of a model in format 1"),
         ("vsc", "training.dict.schedules", {"schedule": "Sawtooth", "fields": {}}, "settings of a model in format 1"),
-        ("vsc", "training.dict.steps", -3, "training.steps must be an integer above 0, got -3"),
+        ("vsc", "training.dict.steps", -3, "training.steps must be an integer above 0 or None, got -3"),
         ("vsc", "settled", 3, "expected the settings of a model in format 1"),
         ("vsc", "n_steps", "x", "run.n_steps to be an integer, 0 or above, got 'x'"),
         ("vsc", "history", [["step"], []], "run.history to be columns of one length"),

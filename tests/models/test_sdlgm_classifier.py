@@ -744,7 +744,7 @@ def test_the_command_line_fits_and_judges_a_classifier(tmp_path: Path, capsys: p
     code, shown, _ = run(capsys, "evaluate", out, "--data", "digits", "--json")
     assert code == 0
     assert '"micro_f1": 0.9' in shown
-    assert "micro f1" in run(capsys, "evaluate", out, "--data", "digits")[1]
+    assert "micro F1" in run(capsys, "evaluate", out, "--data", "digits")[1]
     assert run(capsys, "evaluate", out, "--data", "digits", "--caps", "3")[0] == 1
 
 

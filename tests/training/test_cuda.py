@@ -11,7 +11,7 @@ import sparsevae as sv
 from sparsevae.inputs.ragged import Ragged
 from sparsevae.models import REGISTRY
 from sparsevae.sampling.gradients import ESTIMATORS
-from sparsevae.training.step import Run
+from sparsevae.training.accelerate import Acceleration
 
 pytestmark = [
     pytest.mark.gpu,
@@ -39,9 +39,11 @@ def assert_same(found: dict[str, torch.Tensor], wanted: dict[str, torch.Tensor])
 def take(patch: pytest.MonkeyPatch, way: str) -> None:
     """Have steps taken eagerly, or by what was captured, whatever stands in the way of that."""
     if way == "eager":
-        patch.setattr(Run, "accelerate", lambda self, note: None)
+        patch.setattr(Acceleration, "start", lambda self: None)
     else:
-        patch.setattr(Run, "_attempt", lambda self, what, action, note: (s := self.state(), action(), self.load(s)))
+        patch.setattr(
+            Acceleration, "attempt", lambda self, what, action: (s := self.run.state(), action(), self.run.load(s))
+        )
 
 
 def trained(

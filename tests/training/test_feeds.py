@@ -32,6 +32,7 @@ from sparsevae.networks.recurrent import Embedding, Projection, Reader, Writer
 from sparsevae.sampling.draw import Draw
 from sparsevae.text.ids import EOS, PAD
 from sparsevae.text.widths import choose_widths
+from sparsevae.training.accelerate import Acceleration
 from sparsevae.training.feeds import Feed, FeedSchedule, Order
 from sparsevae.training.loop import fit
 from sparsevae.training.modes import precision
@@ -418,16 +419,17 @@ def test_every_width_has_a_graph_of_its_own_in_one_pool_of_memory(monkeypatch: p
     fakes |= {"CUDAGraph": Graph, "graph": capture, "graph_pool_handle": object}
     for name, fake in fakes.items():
         monkeypatch.setattr(torch.cuda, name, fake)
-    eager = Run._take
+    eager = Run.take
 
     def watched(self: Run, feed: Feed) -> None:
         if inside:
             captured.append(feed.batch.x.shape[1])
         eager(self, feed)
 
-    monkeypatch.setattr(Run, "_take", watched)
+    monkeypatch.setattr(Run, "take", watched)
     run = run_of(ragged())
-    run._attempt("capturing", run._capture, pytest.fail)
+    acceleration = Acceleration(run, pytest.fail)
+    acceleration.attempt("capturing", acceleration._capture)
     assert captured == list(WIDTHS)
     assert len(graphs) == 3
     assert len({id(graph.pool) for graph in graphs}) == 1
@@ -446,7 +448,7 @@ def test_where_one_graph_fails_every_width_goes_on_without(monkeypatch: pytest.M
         run.feeds[0].run = pytest.fail
         raise RuntimeError("out of memory\nat once")
 
-    run._attempt("capturing a CUDA graph of", half, shown.append)
+    Acceleration(run, shown.append).attempt("capturing a CUDA graph of", half)
     assert shown == ["capturing a CUDA graph of the step failed (RuntimeError: out of memory); going on without."]
     for _ in range(20):
         run.advance()

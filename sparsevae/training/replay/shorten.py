@@ -8,7 +8,8 @@ from __future__ import annotations
 import torch
 from torch.fx import Graph, Node
 
-from sparsevae.training.replay.unroll import looks, written_by
+from sparsevae.training.replay.unroll import aliases, looks, written_by
+from sparsevae.training.torch_internals import schema
 
 aten = torch.ops.aten
 
@@ -40,8 +41,8 @@ def _base(node: Node) -> Node:
 
 def _gives_back(node: Node) -> bool:
     """Whether its result is what it has written to."""
-    schema = getattr(node.target, "_schema", None)
-    return schema is not None and schema.is_mutable and any(r.alias_info is not None for r in schema.returns)
+    declared = schema(node.target)
+    return declared is not None and declared.is_mutable and aliases(declared)
 
 
 def _written(graph: Graph) -> set[Node]:

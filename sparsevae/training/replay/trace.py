@@ -8,7 +8,6 @@ A compiler that gets both passes in one piece fuses what it could not fuse in tw
 
 from __future__ import annotations
 
-import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -19,42 +18,30 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from sparsevae.sampling.noise import Tape
+from sparsevae.training.replay.guard import ALONE
 from sparsevae.training.replay.shorten import shorten
 from sparsevae.training.replay.unroll import unrolled
+from sparsevae.training.torch_internals import all_hooked, compiled, hooked, record, storage_key
 
 OPTIONS: dict[str, Any] = {"layout_optimization": False}
 """The compiler's: layouts stay as they are, since with its own torch 2.11 cannot compile images of one channel."""
-_OWN = ("sparsevae.", "torch.nn.")
-_HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
-_alone = threading.Lock()  # who traces changes what all modules of the process do when they are called
 
 
 @contextmanager
 def _quietly() -> Iterator[None]:
     """One thread at a time, and without torch's own warnings, raised while it imports what traces and compiles."""
-    with _alone, warnings.catch_warnings():
+    with ALONE, warnings.catch_warnings():  # who traces changes what all modules of the process do when called
         warnings.simplefilter("ignore")
         yield
 
 
-def repeatable(parts: Iterable[nn.Module], functions: Iterable[object] = ()) -> bool:
-    """Whether the Python of these parts and functions does the same at every step, in not too many operations.
+def repeatable(parts: Iterable[nn.Module]) -> bool:
+    """Whether a trace of these parts calls all that a step calls, in not too many operations.
 
-    That of our modules and of torch's does, unless someone hooked into them or their weights, or gave one a `forward`
-    of its own. What a user's own do, nobody knows. A recurrent net takes some twenty operations a position.
+    Hooks are not called while a step is repeated. A recurrent net takes some twenty operations per position.
     """
-    if nn.modules.module._has_any_global_hook():
-        return False
     modules = [m for part in parts for m in part.modules()]
-    sources = [c.__module__ for m in modules for c in type(m).__mro__ if issubclass(c, nn.Module)]
-    sources += [getattr(f, "__module__", None) or "" for f in functions]
-    return all(source.startswith(_OWN) for source in sources) and not any(
-        isinstance(m, nn.RNNBase)
-        or "forward" in vars(m)
-        or any(getattr(m, hooks) for hooks in _HOOKS)
-        or any(p._backward_hooks or p._post_accumulate_grad_hooks for p in m.parameters(recurse=False))
-        for m in modules
-    )
+    return not all_hooked() and not any(isinstance(m, (nn.RNNBase, nn.RNNCellBase)) or hooked(m) for m in modules)
 
 
 class _Whole(nn.Module):
@@ -73,8 +60,8 @@ def _slots(whole: nn.Module) -> dict[str, Tensor]:
     return {
         f"{path}.{name}": tensor
         for path, m in whole.named_modules()
-        for name, tensor in (*m._parameters.items(), *m._buffers.items())
-        if tensor is not None
+        for named in (m.named_parameters, m.named_buffers)
+        for name, tensor in named(recurse=False, remove_duplicate=False)
     }
 
 
@@ -82,12 +69,12 @@ def _apart(
     gradients: Sequence[Tensor | None], weights: Sequence[Tensor], others: Sequence[Tensor]
 ) -> list[Tensor | None]:
     """Gradients with memory of their own, which lie there as their weights do: an optimiser goes through both alike."""
-    taken, found = {t.untyped_storage()._cdata for t in others}, list[Tensor | None]()
+    taken, found = {storage_key(t) for t in others}, list[Tensor | None]()
     for g, w in zip(gradients, weights, strict=True):
         if g is not None:
-            if g.stride() != w.stride() or g.untyped_storage()._cdata in taken:
+            if g.stride() != w.stride() or storage_key(g) in taken:
                 g = torch.empty_like(w).copy_(g)
-            taken.add(g.untyped_storage()._cdata)
+            taken.add(storage_key(g))
         found.append(g)
     return found
 
@@ -96,8 +83,8 @@ class Graph:
     """terms, gradients = graph(*batch): one step's loss and gradients, from what its modules and its noise hold now.
 
     All that a step reads but its batch must be a tensor of `parts` or of `noise`, and be written to in place, if at
-    all. One from elsewhere that meets one of these is an error; what Python makes of other things is never looked at
-    again, so the parts must be `repeatable`.
+    all. One from elsewhere that meets one of these is an error. What Python makes of other things is never looked at
+    again: whether it is the same at every step, `Acceleration` finds out.
 
     Parameters
     ----------
@@ -141,25 +128,31 @@ class Graph:
 
         self.static = [*(t.detach() for t in known.values()), *noise.normals, *noise.uniforms]
         with _quietly():
-            from torch.fx.experimental.proxy_tensor import make_fx
-
-            self.module = make_fx(step, tracing_mode="fake")(*self.static, *batch)
+            self.module = record(step, *self.static, *batch)
         shorten(self.module.graph)
         self.module.recompile()
-        self._call = unrolled(self.module.graph, self.static)
+        self._call = self._list = unrolled(self.module.graph, self.static)
 
     def __call__(self, *batch: Tensor) -> tuple[Tensor, list[Tensor | None]]:
+        return self._results(self._call, batch)
+
+    def repeat(self, *batch: Tensor) -> tuple[Tensor, list[Tensor | None]]:
+        """The same from the list of operations, even if they were compiled: to the bit what an eager step gives."""
+        return self._results(self._list, batch)
+
+    @staticmethod
+    def _results(
+        call: Callable[..., list[Tensor | None]], batch: Sequence[Tensor]
+    ) -> tuple[Tensor, list[Tensor | None]]:
         with torch.no_grad():
-            terms, *gradients = self._call(*batch)
+            terms, *gradients = call(*batch)
         assert terms is not None
         return terms, gradients
 
     def compile(self, *batch: Tensor) -> None:
         """From now on run compiled code, whose sums may be rounded otherwise; of any batch."""
         with _quietly(), torch.no_grad():
-            from torch._inductor import compile as inductor
-
             # shapes are not looked at again in every step: the tensors are the same
-            compiled = inductor(self.module, [*self.static, *batch], OPTIONS | {"size_asserts": False})
-            compiled(*self.static, *batch)
-        self._call = lambda *batch: compiled(*self.static, *batch)
+            code = compiled(self.module, [*self.static, *batch], OPTIONS | {"size_asserts": False})
+            code(*self.static, *batch)
+        self._call = lambda *batch: code(*self.static, *batch)

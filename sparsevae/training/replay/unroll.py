@@ -16,6 +16,8 @@ from torch import Tensor
 from torch.fx import Graph, Node
 from torch.fx.node import map_arg
 
+from sparsevae.training.torch_internals import entry, schema
+
 _ROOM = 2**20  # bytes of a constant that is kept
 
 
@@ -32,10 +34,10 @@ def unrolled(graph: Graph, static: Sequence[Tensor]) -> Callable[..., list[Tenso
         if node.op != "call_function" or node in made:
             continue
         args = [*map(names.of, node.args), *(f"{key}={names.of(value)}" for key, value in node.kwargs.items())]
-        entry = names.add(getattr(node.target, "_op", node.target))  # without the Python that torch puts around it
+        called = names.add(entry(node.target))
         own = names.called[node] = f"v{len(lines)}"
         over = [names.called[n] for n in last.get(node, ()) if n not in batch and n not in made]
-        lines.append(f"    {own} = {entry}({', '.join(args)})" + "".join(f"; {name} = None" for name in over))
+        lines.append(f"    {own} = {called}({', '.join(args)})" + "".join(f"; {name} = None" for name in over))
     head = f"def function({', '.join(names.called[node] for node in batch)}):"
     text = "\n".join([head, *lines, f"    return {names.of(output.args[0])}"])
     exec(compile(text, "<a training step>", "exec"), names.meaning)
@@ -72,10 +74,15 @@ _VIEWS = {"aten::_unsafe_view", "aten::unsafe_split", "aten::unsafe_split_with_s
 
 def looks(node: Node) -> bool:
     """Whether it only looks at a tensor, or at a list of them, in another way."""
-    schema = getattr(node.target, "_schema", None)
-    if schema is None:
+    declared = schema(node.target)
+    if declared is None:
         return node.target is operator.getitem
-    return schema.name in _VIEWS or (not schema.is_mutable and any(r.alias_info is not None for r in schema.returns))
+    return declared.name in _VIEWS or (not declared.is_mutable and aliases(declared))
+
+
+def aliases(declared: Any) -> bool:
+    """Whether a result shares memory with an argument, by what an operation declares."""
+    return any(result.alias_info is not None for result in declared.returns)
 
 
 def constant(node: Node) -> Tensor:
@@ -90,15 +97,14 @@ _STATISTICS = ("running_mean", "running_var")
 
 def written_by(node: Node) -> list[Node]:
     """The arguments that it changes in place."""
-    schema = getattr(node.target, "_schema", None)
-    if schema is None:
-        return []
-    given = dict(zip((argument.name for argument in schema.arguments), node.args, strict=False)) | node.kwargs
-    learns = schema.name in _LEARN and given["training"]
-    found: list[Node] = []
-    for argument in schema.arguments:
-        declared = argument.alias_info is not None and argument.alias_info.is_write
-        if declared or (learns and argument.name in _STATISTICS):
+    declared, found = schema(node.target), list[Node]()
+    if declared is None:
+        return found
+    given = dict(zip((argument.name for argument in declared.arguments), node.args, strict=False)) | node.kwargs
+    learns = declared.name in _LEARN and given["training"]
+    for argument in declared.arguments:
+        written = argument.alias_info is not None and argument.alias_info.is_write
+        if written or (learns and argument.name in _STATISTICS):
             map_arg(given.get(argument.name), found.append)
     return found
 
