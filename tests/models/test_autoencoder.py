@@ -86,8 +86,8 @@ def test_by_hand() -> None:
     assert est.transform(rows).tolist() == [[3.0], [-1.0], [-0.5]]
     assert est.inverse_transform([[3.0]]).tolist() == [[3.0, -6.0]]
     loss, terms = est.fitted_.objective(est.model_(torch.tensor(rows), Draw(Noise(), hard=False)))
-    assert float(terms["nll_x"]) == pytest.approx(((2**2 + 5**2) + (0 + 1) + (1 + 1)) / 3)
-    assert float(loss) == float(terms["nll_x"])
+    assert terms["nll_x"].item() == pytest.approx(((2**2 + 5**2) + (0 + 1) + (1 + 1)) / 3)
+    assert loss.item() == terms["nll_x"].item()
 
 
 @pytest.mark.parametrize(
