@@ -124,7 +124,7 @@ def test_the_readme_has_the_speed_and_bounds_of_the_last_runs() -> None:
     wanted += [f"{times:.1f} times as many rows"]
     wanted += [f"{bounds[name]['measured']:.1f}" for name in ("elbo_mean", "importance_mean")]
     errors = (f"{coding[name]['mse']:.4f}".removeprefix("0") for name in ("vsc", "omp"))
-    wanted += [" a pixel against ".join(errors)]
+    wanted += [" per pixel against ".join(errors)]
     assert [figure for figure in wanted if figure not in text] == []
 
 
