@@ -2,10 +2,10 @@
 
     python -m docs.recorder
 
-fits a VSC to an array of 200 x 6 and prints, for a fit of three steps, one training step and one `transform`, how many
-files of the package run and how many calls lead from one file into another; `--files` adds every such pair of files with
-its number of calls. Nothing is counted twice for imports: the same work is done once before it is recorded. To record
-another version of the package: PYTHONPATH=ITS_FOLDER python docs/recorder.py
+fits a VSC to an array of 200 x 6. For a fit of three steps, one training step and one `transform` it prints how many
+files of the package run, and how many calls lead from one file into another (returns are not counted). `--files` adds
+every such pair of files with its number of calls. The same work is done once before it is recorded, so that imports do
+not count. Another version of the package: PYTHONPATH=ITS_FOLDER python docs/recorder.py
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Record(NamedTuple):
 
 
 def file_of(frame: FrameType | None) -> str | None:
-    """The package's file that a frame runs, or for a frame elsewhere (torch's, scikit-learn's) the one that led to it."""
+    """The package's file that a frame runs; for a frame elsewhere (torch's, scikit-learn's) the one that called it."""
     while frame is not None:
         path = Path(frame.f_code.co_filename)
         if path.is_relative_to(PACKAGE):

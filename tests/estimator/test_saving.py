@@ -93,11 +93,18 @@ def test_a_kept_folder_gives_the_answers_stored_beside_it(name: str) -> None:
     assert np.isfinite(dense(more.transform(X))).all()
 
 
+OF_FORMAT_1 = (  # the classes that there were when format 2 came: no later one has a folder of format 1
+    *("HSVAE", "MAT", "SDLGM", "VAE", "VSC", "BetaTCVAE", "BetaVAE", "CapacityVAE", "CodeClassifier", "DiscreteVAE"),
+    *("PseudoVSC", "SDLGMClassifier", "SDLGMCounter"),
+)
+
+
 @pytest.mark.parametrize("version", [1, 2])
 def test_one_model_of_every_class_is_kept_in_either_format(version: int) -> None:
     kept = [folder for folder in KEPT if folder.name.startswith(f"v{version}-")]
     assert {json.loads((folder / "model.json").read_text())["format_version"] for folder in kept} == {version}
-    assert {type(sv.load(folder)).__name__ for folder in kept} == set(known())
+    wanted = OF_FORMAT_1 if version == 1 else known()
+    assert {type(sv.load(folder)).__name__ for folder in kept} == set(wanted)
 
 
 def of_format_1(plain: Any) -> Any:
