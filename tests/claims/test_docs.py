@@ -13,6 +13,7 @@ from test_house import ORDER
 
 import sparsevae as sv
 from docs.outputs import BLOCK, PAGES, ROOT, session
+from docs.recorder import Record, records
 from docs.tables import TABLES, refreshed, report
 from sparsevae.estimator.fields import FromTexts, ObservedData, Units
 from sparsevae.likelihoods.choose import LIKELIHOODS
@@ -137,3 +138,22 @@ def test_the_page_of_numbers_has_the_bounds_of_the_last_runs() -> None:
 def shown(page: str) -> str:
     """A page's text on one line."""
     return " ".join((ROOT / page).read_text(encoding="utf-8").split())
+
+
+@pytest.fixture(scope="module")
+def visited() -> dict[str, Record]:
+    return records()
+
+
+def test_an_array_visits_no_module_of_texts(visited: dict[str, Record]) -> None:
+    for record in visited.values():
+        assert {"latent/model.py", "inputs/arrays.py", "training/step.py"} & record.files
+        assert [f for f in record.files if f.startswith("text/") or f == "inputs/texts.py"] == []
+
+
+def test_the_files_visited_are_about_those_of_the_design_page(visited: dict[str, Record]) -> None:
+    """Within a tenth: the page is written anew by hand when a change of the code moves them further."""
+    page = (ROOT / "docs/design.md").read_text(encoding="utf-8")
+    for name, record in visited.items():
+        (row,) = re.findall(rf"^\| {name} \| \d+ \| (\d+) \| \d+ \| (\d+) \|$", page, re.MULTILINE)
+        assert [len(record.files), record.calls.total()] == pytest.approx([int(n) for n in row], rel=0.1), name
