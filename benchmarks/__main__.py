@@ -16,7 +16,7 @@ def main(argv: list[str] | None = None) -> dict[str, Any]:
     parser.add_argument("--device", default="auto", help="auto (CUDA where there is one), cpu, cuda or cuda:N")
     parser.add_argument("--only", choices=["speed", "text", "coding"], help="run one of the benchmarks")
     parser.add_argument("--all", action="store_true", help="batches of 500 too, not only of 100")
-    parser.add_argument("--rounds", type=int, default=5, help="of speed: how often everyone is in turn")
+    parser.add_argument("--rounds", type=int, default=5, help="of speed: how often each contender is measured")
     parser.add_argument("--quick", action="store_true", help="a smoke run: seconds, and numbers without meaning")
     parser.add_argument("--out", default="runs/benchmarks.json", help="where the numbers go, as JSON")
     args = parser.parse_args(argv)

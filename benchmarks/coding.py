@@ -2,8 +2,8 @@
 
 Both learn from the same training images, have as many units as atoms, and encode the same test images with the same
 mean number of non-zeros. OMP takes a whole number of them, so its error and time are read at the numbers below and
-above ours and interpolated. Errors are mean squared errors a pixel, pixels in [0, 1]. PCA with as many components, all
-of them in use, stands by as a yardstick.
+above ours and interpolated. Errors are mean squared errors per pixel, pixels in [0, 1]. PCA with as many components,
+all of them in use, is the yardstick.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SMOKE_STEPS = 1000
 
 
 def _data(quick: bool) -> sv.data.Dataset:
-    """Fashion-MNIST where it is at hand, else the digits inside scikit-learn: a smoke run, said so."""
+    """Fashion-MNIST where it is at hand, else the digits inside scikit-learn: a smoke run, announced as such."""
     if quick:
         return sv.data.load("digits")
     try:
@@ -146,7 +146,7 @@ def _compare(name: str, rows: Array, held_out: Array, est: sv.VSC, smoke: bool) 
         line(f"dictionary, OMP, k = {low + 1}", n_above, above),
         line(f"PCA, {units} components", units, yardstick, pca_seconds),
     ]
-    head = ["code", "non-zeros a row", f"of {units} units", "error a pixel", "fit, s", "encoded rows/s"]
+    head = ["code", "non-zeros per row", f"of {units} units", "error per pixel", "fit, s", "encoded rows/s"]
     where = "" if est.training.device == "cpu" else f", VSC on {est.training.device}"
     write_table(f"{name}, test images, {cpu_count()} CPU threads{where}", head, table)
     lower = "VSC" if ours < theirs else "the dictionary with OMP"

@@ -32,7 +32,7 @@ def verdict(what: str, target: float, measured: float, *, at_most: bool = False,
 
 
 def _processor() -> str:
-    """The processor's model where the system tells it, else its architecture."""
+    """The processor's model where the system reports it, else its architecture."""
     with suppress(OSError, StopIteration):
         lines = Path("/proc/cpuinfo").read_text().splitlines()
         return next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))

@@ -1,13 +1,13 @@
-"""Milliseconds a training step: our loop, a hand-written peer loop of the same model, and pythae's trainer.
+"""Milliseconds per training step: our loop, a hand-written peer loop of the same model, and pythae's trainer.
 
 The model is VSC 784-400-200-400-784 with a Gaussian likelihood of learned variance. Before every block of 100 steps of
-a contender the peer loop takes one, so that a noisy machine hits both alike: a ratio is between two neighbours, and
-what counts is the median of all ratios. A block is the whole loop, after a warm-up.
+a contender the peer loop takes one, so that noise of the machine affects both alike: a ratio is between two neighbours,
+and what counts is the median of all ratios. A block is the whole loop, after a warm-up.
 
 - ours: `sv.VSC(...).fit(X)` on uint8 rows, with schedules, checks for non-finite numbers, roll-back copies and a
   report (active units, non-zeros) every 100 steps: the beginning of a default run of 10,000 steps. A schedule reads the
   clock; set-up (statistics of the data, tracing, compiling, capturing) is shown apart.
-- peer: plain PyTorch on float32 rows, with none of that but a look at the loss every 100 steps.
+- peer: plain PyTorch on float32 rows, with none of that except reading the loss every 100 steps.
 - the matrix products of a step alone: what no loop of this model can be faster than, on this machine.
 """
 
@@ -281,7 +281,7 @@ def judge(field: dict[str, Contender], times: dict[str, Times], batch: int, devi
     )
     milliseconds = statistics.median(ms for t in times.values() for ms in t.peer) / shift
     workers = 2 if shift > 1 else 0
-    print(f"The peer is the DataLoader loop with {workers} workers and Adam: {milliseconds:.2f} ms a step.")
+    print(f"The peer is the DataLoader loop with {workers} workers and Adam: {milliseconds:.2f} ms per step.")
     print(
         f"With no work but its matrix products a loop would be {out[PRODUCTS]['times_peer']:.2f} times as fast as it."
     )

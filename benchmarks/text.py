@@ -1,9 +1,9 @@
-"""Sentences a second and peak memory of HSVAE: our loop, and a hand-written peer loop of the same model.
+"""Sentences per second and peak memory of HSVAE: our loop, and a hand-written peer loop of the same model.
 
 On CUDA the model has its paper's size (states of 512, 20,000 words, 32 units, batch 512, bfloat16), and is compared
-with the paper's own time too: 165 s for an epoch of 140,000 sentences on a TITAN RTX. On a CPU it is small. Each is
-weighed in a run of its own; then they are timed side by side as in `speed`. Every round of ours has a seed, and so
-widths of batches, of its own.
+with the paper's own time too: 165 s per epoch of 140,000 sentences on a TITAN RTX. On a CPU it is small. The memory of
+each is measured in a run of its own; then they are timed side by side as in `speed`. Every round of ours has a seed,
+and so widths of batches, of its own.
 
 - ours: `sv.HSVAE(...).fit(texts)`. Batches of one width each, no wider than their longest sentence needs; logits
   a chunk of positions at a time.

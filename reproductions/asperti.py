@@ -3,19 +3,19 @@
     python -m reproductions.asperti --out results/
 
 Dense 784-256-32-24-16 on MNIST and 784-512-256-64-32-16 on tiles, Gaussian likelihood of one fixed variance. The paper
-does not state that variance, and the number of inactive units depends on it, so it is settled first, on seed 0, by the
+does not state that variance, and the number of inactive units depends on it, so it is chosen first, on seed 0, by the
 KL alone: its tables imply 15.8 nats (MNIST) and 11.8 (tiles). Other seeds are then trained at it and counted.
 Published: 8 of 16 units inactive on both sets, 3 (MNIST) and 4 (tiles) for the convolutional net; var(mean) + mean
 variance of a unit near 1 (.997 in the mean over both tables). A unit is inactive when the variance over the data of its
-mean is at most .01. Without noise the scale of a code means nothing (the penalty shrinks all of it), so there the twin
+mean is at most .01. Without noise the scale of a code means nothing (the penalty shrinks all of it), so that model
 is judged by `relative_inactive`: at most .01 of the largest unit's variance.
 
 Counts depend on the warm-up of the KL and on the length of the run too, so both were chosen by the counts of other
-seeds, in trials of which no file is kept: without a ramp units die at once, and on MNIST a ramp over .2 of the run was
-settled on seeds 0, 4 and 5. On tiles 60,000 steps left 9, 10, 7 inactive with a ramp over .2, 8, 10, 8 over .35 and 7,
-8, 6 over .5. 120,000 steps spread less: 9, 9, 7 over .2, and 6 to 8 on eight seeds over .35, each near its KL.
-A ramp between was chosen, and is counted on seeds that no choice has seen. Seeds differ in weights and noise; they
-share batches.
+seeds, in trials of which no file is kept: without a ramp units become inactive at once, and on MNIST a ramp over .2 of
+the run was chosen on seeds 0, 4 and 5. On tiles 60,000 steps left 9, 10, 7 inactive with a ramp over .2, 8, 10, 8 over
+.35 and 7, 8, 6 over .5. 120,000 steps spread less: 9, 9, 7 over .2, and 6 to 8 on eight seeds over .35, each near its
+KL. A ramp between was chosen, and units are counted on seeds that were not used for the choice. Seeds differ in weights
+and noise; they share batches.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ def variance_law(results: list[dict[str, Any]]) -> dict[str, float]:
 def counted(data: str, network: str, runs: list[dict[str, Any]]) -> dict[str, Any]:
     """Inactive units and KL of the counted seeds, beside the published counts and the KL of the paper's dense nets.
 
-    The variance is settled by the dense net of seed 0. The other seeds have the KL that comes of it, and so have the
+    The variance is chosen by the dense net of seed 0. The other seeds have the KL that results from it, and so have the
     convolutional nets, of which the paper has no table.
     """
     return {
@@ -173,7 +173,7 @@ def figure(data: str, found: dict[str, Any], path: Path) -> None:
 
 def main() -> None:
     parser = jobs.options(__doc__)
-    parser.add_argument("--steps", type=int, default=None, help="of dense models; without it as many as STEPS says")
+    parser.add_argument("--steps", type=int, default=None, help="of dense models; default: STEPS")
     parser.add_argument("--conv-steps", type=int, default=20_000)
     parser.add_argument("--networks", nargs="+", default=["dense", "asperti"])
     parser.add_argument("--data", nargs="+", default=["mnist", "tiles"])

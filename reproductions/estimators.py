@@ -3,11 +3,11 @@
     python -m reproductions.estimators --out results/
 
 The problems: a tanh network f of three bits, and of two one-hots of three categories; the target is d/da E f(b). All
-estimators may spend eight rows on one estimate, so one that needs several rows of an item averages over fewer items. It
-is repeated 200,000 times. `bias` is |mean estimate - target| / |target|; `noise` is what it would read in the mean were
-there no bias; `cosine` is that of the angle between mean and target; `variance` is the sum over logits of the variance
-of one estimate, over |target|^2. All items are alike here, which suits `score`: its baseline is what other items cost.
-Slope-annealed draws are of the steeper law q_(s a), so their target is another one, d/da E f(b) in that law.
+estimators may spend eight rows on one estimate, so one that needs several rows per item averages over fewer items. It
+is repeated 200,000 times. `bias` is |mean estimate - target| / |target|; `noise` is its mean if there were no bias;
+`cosine` is that of the angle between mean and target; `variance` is the sum over logits of the variance of one
+estimate, over |target|^2. All items are alike here, which suits `score`: its baseline is what other items cost.
+Slope-annealed draws are of the steeper distribution q_(s a), so their target is d/da E f(b) under that distribution.
 
 The claim: no bias is seen in score, rloo, disarm and muprop (bias below 3 times the noise, noise below 1 %), and every
 other estimator has one (DARN's is none on quadratics, which f is not).
@@ -77,7 +77,7 @@ def values(kind: Kind, shape: torch.Size) -> Tensor:
 
 
 def target(kind: Kind, logits: Tensor, f: Cost, estimator: g.Estimator | None = None) -> Tensor:
-    """d/da sum_b q_a(b) f(b), over all b; q is the law that the estimator draws from."""
+    """d/da sum_b q_a(b) f(b), over all b; q is the distribution that the estimator draws from."""
     a, b = logits.detach().requires_grad_(), values(kind, logits.shape)
     of_law = a if estimator is None else estimator.distribution_logits(a)
     expected = (kind.log_prob(of_law.expand_as(b), b).sum(-1).exp() * f(b)).sum()

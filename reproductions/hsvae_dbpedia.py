@@ -2,12 +2,12 @@
 
     python -m reproductions.hsvae_dbpedia --out results/
 
-Embedding 256, GRUs of 512, 16 and 32 units, batch 512, Adam 8e-4 held constant, 4,100 steps (15 epochs of the paper's
+Embedding 256, GRUs of 512, 16 and 32 units, batch 512, constant Adam rate 8e-4, 4,100 steps (15 epochs of the paper's
 140,000 sentences), three seeds. The paper's train.txt is not in its repository; without it the 38,500 texts of our pool
-stand in, cut after 60 words, which a third of them exceed. 4,100 steps are 55 epochs of those, so models learn them by
-heart: what is measured at the epoch with the best R on the paper's validation file stands beside what is measured at
-the end. With `--train path/to/train.txt` the same command runs on the real thing. Words, validation and test sentences
-are the paper's; how many test sentences stand word for word in the training texts is in the report.
+stand in, cut after 60 words, which a third of them exceed. 4,100 steps are 55 epochs of those, so models
+overfit: every number is given at the epoch with the best R on the paper's validation file and at the end. With `--train
+path/to/train.txt` the same command runs on the paper's own file. Words, validation and test sentences
+are the paper's; the report counts test sentences that are in the training texts word for word.
 
 - HSVAE (alpha, beta): spike .05, weights .01 of both KLs, as published.
 - VAE C: |KL - C|, weight 1 (the paper names none).
@@ -15,12 +15,12 @@ are the paper's; how many test sentences stand word for word in the training tex
   (.1, 10) and (1, 100), tried first, name no more classes than chance; they are run where `--models` names them.
 - SC: the same encoder, a linear code, a linear softmax, trained on the labels.
 
-R is -log p(x|z) a sentence, EOS counted, in the mean over draws: two of test sentences, one of validation sentences.
+R is -log p(x|z) per sentence, EOS counted, in the mean over draws: two of test sentences, one of validation sentences.
 Accuracy is that of a multinomial logistic regression on the mean of five draws, fitted on training texts; since models
-know those by heart, one fitted on validation sentences stands beside it. Hoyer's sparsity is of draws (appendix D.2),
-of the mean of five, as the authors' code has it (erratum 26), and of means, with gates of slab and gated ones.
+overfit these, there is also one fitted on validation sentences. Hoyer's sparsity is of draws (appendix D.2),
+of the mean of five, as in the authors' code (erratum 26), and of means, with gates of slab and gated ones.
 Agg.Hoyer is `printed` of the signed mean, as in the paper, and `aggregate` of absolute values. An epoch is 274 steps, a
-fifteenth of the run, and is looked at on every fifth validation sentence. Verdicts are at most "in trend": training
+fifteenth of the run, measured on every fifth validation sentence. Verdicts are at most "in trend": training
 texts differ.
 """
 
@@ -80,7 +80,7 @@ PUBLISHED = {  # by units: R and accuracy
 }
 EPOCHS = 15
 DRAWS = 5
-CHANCE = 0.1  # accuracy below which a code says nothing of 14 classes
+CHANCE = 0.1  # accuracy below which a code has no information about 14 classes
 WIDTH = 60  # words
 
 Parts = Mapping[str, tuple[Any, Any]]
@@ -148,8 +148,10 @@ def measured(est: Any, texts: Parts) -> tuple[dict[str, float], Any]:
     numbers = {k: report[k] for k in ("nll", "kl", "score", "perplexity", "active_units")}
     numbers |= {"accuracy": found.accuracy, "accuracy_one_draw": found.accuracy_one_draw}
     means = est.draw_codes(X, DRAWS).mean(0)
-    if (told := texts["valid"])[1] is not None:
-        numbers["accuracy_validation"] = metrics.linear_probe(est.draw_codes(told[0], DRAWS).mean(0), told[1], means, y)
+    if (checked := texts["valid"])[1] is not None:
+        numbers["accuracy_validation"] = metrics.linear_probe(
+            est.draw_codes(checked[0], DRAWS).mean(0), checked[1], means, y
+        )
     numbers |= sparsity({**report["hoyer"], "five": metrics.code_hoyer(means)._asdict()})
     if found.separation is None:
         return numbers, None
@@ -211,9 +213,9 @@ def markdown(rows: list[dict[str, Any]]) -> str:
     head += ["Av.Hoyer of draws", "its deviation, epochs 5 to 15", "Agg.Hoyer"]
     lines = [head, ["---"] * len(head)]
     for row in rows:
-        told, line = row.get("published", {}), [f"{row['name']}, {row['units']} units", str(row["seeds"])]
-        line += [both(row, "nll", ".1f") if "best_nll" in row else "", f"{told['R']:.1f}" if told.get("R") else ""]
-        line += [both(row, "accuracy", ".2f"), f"{told['accuracy']:.2f}" if told else ""]
+        paper, line = row.get("published", {}), [f"{row['name']}, {row['units']} units", str(row["seeds"])]
+        line += [both(row, "nll", ".1f") if "best_nll" in row else "", f"{paper['R']:.1f}" if paper.get("R") else ""]
+        line += [both(row, "accuracy", ".2f"), f"{paper['accuracy']:.2f}" if paper else ""]
         if "hoyer_std_over_epochs" in row:
             line += [both(row, "average_draws", ".2f"), f"{row['hoyer_std_over_epochs']:.3f}"]
             line += [both(row, "printed_draws", ".2f")]
@@ -321,9 +323,11 @@ def main() -> None:
     parser.add_argument("--units", type=int, nargs="+", default=[16, 32])
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--steps", type=int, default=4100)
-    parser.add_argument("--train", default=None, help="the paper's train.txt, where you have it")
-    parser.add_argument("--known", type=Path, default=None, help="an earlier hsvae_dbpedia.json: go on from its runs")
-    parser.add_argument("--report", action="store_true", help="train nothing: tell of the runs that are finished")
+    parser.add_argument("--train", default=None, help="the paper's train.txt, if you have it")
+    parser.add_argument(
+        "--known", type=Path, default=None, help="an earlier hsvae_dbpedia.json: continue from its runs"
+    )
+    parser.add_argument("--report", action="store_true", help="train nothing, report the finished runs")
     args = parser.parse_args()
     state = args.state or args.out / "state"
     if args.known is not None:

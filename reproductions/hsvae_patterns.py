@@ -3,25 +3,25 @@
     python -m reproductions.hsvae_patterns --out results/
 
 HSVAE with Beta(30, 10), gates mostly off, and Beta(10, 30), mostly on; 32 units, spike .05, weights .01 of both KLs,
-embedding 256, GRUs of 512, Adam 8e-4 held constant; at most as many steps as the paper's 15 epochs are, 4,100 of 512
-texts (DBpedia) and 5,859 of 256 (Yelp). With so few texts as ours those are four and ten times the passes, and too
-many, so a twentieth is held out: of the reports, one in 75 steps, the model with the best loss on those is kept, and
-five without a better one end the run. Measured on test texts: gamma_class, the mean P(off) of every unit for each class
-(appendix E), the KL of classes' word distributions, sparsity by class (figure 3(b)) and a probe's accuracy.
+embedding 256, GRUs of 512, constant Adam rate 8e-4; at most as many steps as the paper's 15 epochs are, 4,100 of 512
+texts (DBpedia) and 5,859 of 256 (Yelp). With as few texts as ours those are four and ten times the passes, which is too
+many, so a twentieth is held out. Every 75 steps there is a report; the model with the best loss on held-out texts is
+kept, and five reports without a better one end the run. Measured on test texts: gamma_class, the mean P(off) of every
+unit for each class (appendix E), the KL of classes' word distributions, sparsity by class (figure 3(b)) and a probe's
+accuracy.
 
 - DBpedia: for training the 38,500 texts of our pool, cut after 60 words; the paper's words and test file.
 - Yelp: reviews of 20 to 200 words, as the paper's are, of some 15,000 with one to five stars; 19,997 words learned from
   them. The paper has 100,000 for training. No review is written anywhere.
 
-How distinct patterns are takes two numbers, `sparsevae.analysis.classes.separation`: the distance of two classes a
-unit, as a probability, which is what a heat map shows, and that distance as a share of the distance of two texts of
-one class.
-Limits were set before the first run: distinct is at least .05 and .5, uniform less than .02 or less than .25.
-Smoothing draws word distributions together, the more so the fewer words there are; so their KL is also measured at
-40,000 words a class, of training texts.
+How distinct patterns are takes two numbers, `sparsevae.analysis.classes.separation`: the distance of two classes per
+unit, as a probability, which is what a heat map shows, and that distance as a share of the distance of two texts of one
+class. Limits were set before the first run: distinct is at least .05 and .5, uniform less than .02 or less than .25.
+Smoothing makes word distributions more alike, the more so the fewer words there are; so their KL is also measured at
+40,000 words per class, of training texts.
 
-Of DBpedia's models also what they say: five test texts told again from their codes, texts from the prior, and the words
-of the units.
+For DBpedia's models also texts: five test texts generated from their codes, texts from the prior, and the words of the
+units.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ STEPS = {"dbpedia": 4100, "yelp": 5859}
 YELP_WORDS = (20, 200)
 WORDS = 40_000  # DBpedia's smallest class has 44,903
 DISTINCT, UNIFORM = (0.05, 0.5), (0.02, 0.25)  # distance a unit, and as a share
-EXPECTED = {("dbpedia", "30,10"): "distinct"}  # of all others the paper says uniform
+EXPECTED = {("dbpedia", "30,10"): "distinct"}  # the paper calls all others uniform
 
 
 @functools.cache
@@ -83,7 +83,7 @@ def train(
     rows: int | None = None,
     device: str = "auto",
 ) -> dict[str, Any]:
-    """One model, and what its codes of test texts say about classes."""
+    """One model, and what its codes of test texts reveal about classes."""
     X, y, X_test, y_test, names = _texts(data, rows)
     alpha, beta = (float(v) for v in prior.split(","))
     training = sentences.training(
@@ -94,10 +94,10 @@ def train(
     report = est.evaluate(X_test)
     found = classes(est, X, y, X_test=X_test, y_test=y_test, seed=seed)
     kl, words = equal_words(est.input_.vocabulary, X, y)
-    said = {"said": told(est, X_test)} if data == "dbpedia" else {}
+    texts = {"said": generated(est, X_test)} if data == "dbpedia" else {}
     measured = found.to_dict()
     return {
-        **said,
+        **texts,
         "test_rows": measured.pop("rows"),
         **measured,
         "class_names": [names[c] for c in found.classes],
@@ -109,8 +109,8 @@ def train(
     }
 
 
-def told(est: sv.HSVAE, X: Any) -> dict[str, Any]:
-    """Five texts at random, told again from their codes in three ways; five from the prior; ten words a unit."""
+def generated(est: sv.HSVAE, X: Any) -> dict[str, Any]:
+    """Five random texts generated from their codes in three ways; five from the prior; ten words per unit."""
     texts = [X[i] for i in np.random.default_rng(0).choice(len(X), 5, replace=False)]
     ways = {"greedy": {"how": "greedy"}, "beam": {"how": "beam"}, "drawn": {"how": "sample", "seed": 0}}
     again = {name: est.reconstruct(texts, **how) for name, how in ways.items()}
@@ -165,9 +165,9 @@ def _between(kl: Any) -> float:
 
 
 def verdict(lines: list[dict[str, Any]]) -> dict[str, Any]:
-    """The paper's claims, True or False, None where a run is missing; and what the codes say about classes at all.
+    """The paper's claims, True or False, None where a run is missing; and how well a probe names classes at all.
 
-    Where a probe names no more classes than one name for all would, that patterns are uniform says little.
+    Where a probe names no more classes than one name for all would, uniform patterns are weak evidence.
     """
     own = {(line["data"], line["prior"]): line for line in lines}
     d, y = own.get(("dbpedia", "30,10")), own.get(("yelp", "30,10"))

@@ -1,6 +1,6 @@
 """Long reproductions in pieces: each job is a function call with plain arguments and a plain result.
 
-A result is kept in a file as soon as it is there, so a killed reproduction goes on where it was.
+A result is written to a file as soon as it is there, so a killed reproduction continues where it was.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def _lines(script: Path, names: list[str] | None = None) -> str:
 
 @functools.cache
 def library() -> str:
-    """A digest of the library's source, to tell which results come from the same one."""
+    """A digest of the library's source, to find which results come from the same one."""
     root = Path(sv.__file__).parent
     texts = [f"{p.relative_to(root)}\n{p.read_text()}" for p in sorted(root.rglob("*.py"))]
     return hashlib.sha256("\n".join(texts).encode()).hexdigest()[:12]

@@ -1,4 +1,4 @@
-r"""Linear multi-label classifiers by three losses: the baselines that a deeper model has to beat.
+r"""Linear multi-label classifiers by three losses: baselines for deeper models.
 
 Scores are z = W x + b, one for each of the L labels. With y in {0, 1}^L and q = y / |y|, the losses of a row are
 
@@ -10,9 +10,7 @@ Scores are z = W x + b, one for each of the L labels. With y in {0, 1}^L and q =
 
 with gradients sigmoid(z) - y, softmax(z) - q and p - q; :mod:`reproductions.simplex` has the third.
 
-References
-----------
-A. F. T. Martins, R. F. Astudillo, "From softmax to sparsemax", ICML 2016.
+References ---------- A. F. T. Martins, R. F. Astudillo, "From softmax to sparsemax", ICML 2016.
 """
 
 from __future__ import annotations
@@ -119,8 +117,8 @@ class LinearMultiLabel(MultiOutputMixin, ClassifierMixin, BaseEstimator):
     def fit(self, X: Any, y: Any) -> Self:
         """Fit W and b to X (n, d), dense or CSR, and y (n, L), 0/1, dense or CSR; or y (n,), classes.
 
-        Rows without a label tell softmax and sparsemax nothing, since no label is there to take the probability: they
-        are left out, with a warning.
+        Rows without a label have no effect on softmax and sparsemax, since no label is there to take the probability:
+        they are left out, with a warning.
         """
         rule = self._rule()
         if y is not None and not scipy.sparse.issparse(y):

@@ -6,7 +6,7 @@ First the paper's selection function: the share of the KL that it lets through a
 form, sigmoid(60 (w - 1/2)) of weights that sum to 1, switches the prior off for 20 pseudo-inputs). Then the true bound
 of PseudoVSC, whose prior is the mixture over its pseudo-inputs, beside that of VSC with alpha tuned until both draw the
 same number of units within 5 %, three seeds, on one stored binarisation of the test set. Equal draws are not equal
-codes: VSC draws many units that its codes do not have, so `units in a code` stands beside, and `tuning` has VSC at
+codes: VSC draws many units that its codes do not have, so `units in a code` is reported too, and `tuning` has VSC at
 other alphas. The printed selection, the authors' selection and a longer slab warm-up have one run each (`variants`).
 """
 

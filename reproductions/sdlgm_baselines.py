@@ -3,18 +3,18 @@
     python -m reproductions.sdlgm_baselines --out results/
 
 The table's logistic, softmax and sparsemax rows are those of the sparsemax paper (Martins and Astudillo, 2016), whose
-text leaves the protocol half open. This one gives its numbers:
+text leaves parts of the protocol open. This one reproduces its numbers:
 
 - Mulan's files and their own split (CAL500 has none: the first 400 of its 502 songs are for training, our choice);
-  rows without a label are dropped; features are standardised by the training rows, nominal ones taken as numbers;
+  rows without a label are dropped; features are standardised by the training rows, nominal ones as numbers;
 - strength of the penalty 1, .1, ..., 1e-9; threshold .05, .1, ..., .5 (logistic), 1/L, ..., 10/L (softmax), 1, 1.5,
   ..., 5 (sparsemax); chosen by the mean over five contiguous folds of the training rows, ceil(n/5) rows each and the
   rest in the last, separately for micro- and for macro-F1, then fitted to all training rows;
-- L-BFGS, 100 steps at most, memory 10, bias free of penalty;
+- L-BFGS, 100 steps at most, memory 10, no penalty on the bias;
 - macro-F1 is the harmonic mean of macro-precision and macro-recall (erratum 18), not the mean of the labels' F1.
 
-Everything is done twice, since one choice hangs on when L-BFGS stops. "early" stops at scipy's own 1e-5 for the
-gradient, as did the prototype whose numbers are the bar here (within .1 on Birds and Emotions); "late" at 1e-8. On
+Everything is done twice, since one choice depends on when L-BFGS stops. "early" stops at scipy's own 1e-5 for the
+gradient, as did the prototype whose numbers are the target here (within .1 on Birds and Emotions); "late" at 1e-8. On
 Emotions two thresholds of sparsemax lie .02 points of cross-validated micro-F1 apart: the early run picks one, the late
 run the other, and with it the published number.
 """

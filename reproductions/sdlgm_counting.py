@@ -5,21 +5,21 @@
 5,000 canvases for training, made of MNIST's training digits, and 1,000 for testing, made of its test digits, 28 x 140;
 a column is blank with probability 1/2 or 1/11. The paper states neither that rate nor the size, the loss or the
 network, and prints a mean squared error of .05, beside .16 for a random forest. The squared error is averaged over
-canvases and the ten digits, so it hangs on the rate of blanks: `constant`, the error of the training means, says how
-much there is to explain.
+canvases and the ten digits, so it depends on the rate of blanks: `constant` is the error of the training means.
 
 - `columns, conv` and `columns, dense`: SDLGMCounter with one net for all five strips. That canvases are made of five
-  strips is told to the model, not learned; whether the paper's network knew, it does not say;
-- `dense`: SDLGMCounter with one net for the whole canvas, which stops early. It is told nothing, like the forest;
+  strips is given to the model, not learned; the paper does not state whether its network knew;
+- `dense`: SDLGMCounter with one net for the whole canvas, which stops early. Like the forest it does not know the
+  strips;
 - `forest`: 100 trees on the pixels, scikit-learn's defaults.
 
 Also reported: the share of right counts, digit by digit, and of canvases with all ten right. The claim: MSE <= .05 at
 both rates, with the forest in the same run; it is judged for the best counter and for the plain net. `--train` and
 `--steps` make it smaller, to try it out.
 
-The strips' true law is Poisson-multinomial, the model's a multinomial of the same means. The exact likelihood, a sum
-over all ways to put the digits into the columns, brought little in one trial on canvases of 8 x 8 digits, of which no
-file is kept.
+The strips' true distribution is Poisson-multinomial, the model's a multinomial of the same means. The exact likelihood,
+a sum over all ways to put the digits into the columns, brought little in one trial on canvases of 8 x 8 digits, of
+which no file is kept.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def summary(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def verdict(lines: list[dict[str, Any]]) -> dict[str, Any]:
-    """The errors of the best counter, which is told of the strips, and of the plain net, beside the forest's."""
+    """The errors of the best counter, which knows the strips, and of the plain net, beside the forest's."""
     found = {}
     for rate in RATES:
         errors = {x["method"]: x["mse"] for x in lines if x["rate"] == rate}

@@ -4,8 +4,8 @@
 
 The paper's motive is codes small enough to send from a sensor, and it prints no figure for it. Here SDLGM with distinct
 features (K = 200, at most 40) codes the raw windows of UCI-HAR (nine signals of 128 values); codes are cut to fewer
-features, packed, and measured on the test people's windows: bits a window, squared error a value, and the accuracy of a
-linear probe for the six activities, beside PCA whose components are quantised to the same number of bits.
+features, packed, and measured on the test people's windows: bits per window, squared error per value, and the accuracy
+of a linear probe for the six activities, beside PCA whose components are quantised to the same number of bits.
 """
 
 from __future__ import annotations

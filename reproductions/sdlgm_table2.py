@@ -9,18 +9,18 @@
   judged by. With it is chosen whether predictions may have more labels than any training row (`cut` has both).
 - The best configuration is fitted to all training rows with the threshold that is best on all folds, five times with
   seeds 0 to 4 (methods without chance once), and sees the test rows then. This is done for micro-F1 and for macro-F1 in
-  both definitions: the published baselines use the harmonic one (erratum 18), SDLGM does not say.
-- "dis, counts" and the like have the paper's law alone, counts with exact likelihoods of the labels; "dis, as printed"
-  and the like have counts with the paper's L0 and temperature and a likelihood of relaxed draws. They stand beside the
-  rows of the whole grid, in which a law of ours may have won.
-- `mlp` is the fair control: SDLGM-Dis with independent labels and no KL is a network with a cross-entropy a label, so
+  both definitions: the published baselines use the harmonic one (erratum 18), SDLGM does not state which.
+- "dis, counts" and the like have the paper's distribution alone, counts with exact likelihoods of the labels; "dis, as
+  printed" and the like have counts with the paper's L0 and temperature and a likelihood of relaxed draws. The rows of
+  the whole grid may have a distribution of ours.
+- `mlp` is the fair control: SDLGM-Dis with independent labels and no KL is a network with a cross-entropy per label, so
   nets, grid and loop are the same. `chain` is scikit-learn's ClassifierChain of logistic regressions.
 - Intervals are over test rows: they are drawn again with replacement, and all runs are scored on each draw.
 
-`best` is one row a column: the configuration, of any method, with the best cross-validated score, beside the best
+`best` is one row per column: the configuration, of any method, with the best cross-validated score, beside the best
 published number. `configurations` counts all that were tried. One thing was changed after test scores had been seen:
-at first no prediction had more labels than a training row, which on CAL500 held macro-F1 down. The rows of the paper's
-law alone were added after that.
+at first no prediction had more labels than a training row, which on CAL500 lowered macro-F1. The rows of the paper's
+distribution alone were added after that.
 """
 
 from __future__ import annotations
@@ -93,23 +93,23 @@ def as_printed(name: str) -> dict[str, Any]:
     return {**counts, "label_likelihood": "relaxed", "gradient": "paper", "tau": 3.0, "tau_z": 3.0}
 
 
-def laws(name: str) -> list[dict[str, Any]]:
+def distributions_of(name: str) -> list[dict[str, Any]]:
     """Laws of the code that Dis tries: exact ones, and the relaxed reading with the paper's L0 and temperature."""
     printed = as_printed(name)
     counts = {k: printed[k] for k in ("features", "cap")}
     found = [{"features": "distinct"}, counts]
     if name != "cal500":
-        found += [{**law, "label_likelihood": "set"} for law in ({"features": "distinct"}, {**counts, "cap": 10})]
+        found += [{**own, "label_likelihood": "set"} for own in ({"features": "distinct"}, {**counts, "cap": 10})]
         found.append(printed)
     return found
 
 
 def grid(method: str, name: str, labels: int) -> list[dict[str, Any]]:
     """The configurations of a method on a data set of so many labels."""
-    variant, _, law = method.partition(", ")
-    if law:
+    variant, _, reading = method.partition(", ")
+    if reading:
         counts = [c for c in grid(variant, name, labels) if c["features"] == "counts"]
-        if law == "counts":
+        if reading == "counts":
             return [c for c in counts if c.get("label_likelihood") != "relaxed"]
         return [{**c, **as_printed(name)} for c in counts if "label_likelihood" not in c]
     if method == "chain":
@@ -121,20 +121,20 @@ def grid(method: str, name: str, labels: int) -> list[dict[str, Any]]:
     nets = [{"hidden": h, "steps": s} for h, s in product([[64], [256]], steps)]
     if method == "mlp":
         return [{**net, "features": "distinct", "cap": labels, "kl_weight": 0.0} for net in nets]
-    distinct, exact, *more = laws(name)
+    distinct, exact, *more = distributions_of(name)
     if method == "dis":
         pairs = [*product([distinct], nets[:1] if large else nets), *product([exact, *more], nets)]
-        return [{**law, **net, "kl_weight": 0.0} for law, net in pairs]
+        return [{**own, **net, "kl_weight": 0.0} for own, net in pairs]
     weights = [{"x_weight": w, "kl_weight": w} for w in (0.01, 0.1)]
     draws = {"variant": method, "gradient": "straight-through-concrete"}
     pairs = [*product([exact], nets[:2])] if large else [*product([distinct, exact], nets)]
-    return [{**law, **net, **weight, **draws} for (law, net), weight in product(pairs, weights)]
+    return [{**own, **net, **weight, **draws} for (own, net), weight in product(pairs, weights)]
 
 
 CUTS = [*product(CANDIDATES, (True, False))]  # thresholds, and whether a row has at most a training row's most labels
 VARIANTS = ("dis", "gen", "con")
 METHODS = ("logistic", "softmax", "sparsemax", "chain", "mlp", *VARIANTS)
-READINGS = ("counts", "as printed")  # the paper's law alone: with exact likelihoods, and as relaxed as it is printed
+READINGS = ("counts", "as printed")  # the paper's distribution alone: with exact likelihoods, and relaxed as printed
 PAPER = tuple(f"{variant}, {reading}" for reading in READINGS for variant in VARIANTS)
 
 
@@ -277,7 +277,7 @@ def best(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def verdict(lines: list[dict[str, Any]], results: list[dict[str, Any]]) -> dict[str, Any]:
-    """How far Dis, Gen and Con fall below the published numbers: by the best law of the grid, and by the paper's alone.
+    """How far Dis, Gen and Con fall below the published numbers: the best distribution of the grid, the paper's alone.
 
     Macro-F1 in the published definition.
     """
@@ -291,9 +291,9 @@ def verdict(lines: list[dict[str, Any]], results: list[dict[str, Any]]) -> dict[
         return {"bar": BAR, "most": most, "met": None if most is None else most <= BAR}
 
     found: dict[str, Any] = {"birds_and_emotions_short_by": judged(short_by(VARIANTS))}
-    for law in READINGS:
-        own = tuple(f"{variant}, {law}" for variant in VARIANTS)
-        found[f"birds_and_emotions_short_by, {law}"] = judged(short_by(own))
+    for reading in READINGS:
+        own = tuple(f"{variant}, {reading}" for variant in VARIANTS)
+        found[f"birds_and_emotions_short_by, {reading}"] = judged(short_by(own))
     whole, random = ([r for r in results if (r["split"] is None) == fixed] for fixed in (True, False))
     return {
         **found,

@@ -6,11 +6,11 @@ The paper shows ancestral samples of a VSC with alpha = .1 that mix features no 
 number. Here a classifier of the real images judges: a sample is called implausible when its largest class probability
 is below that of 95 % of the real test images. Three sets are judged by the same threshold: reconstructions of test
 images from drawn codes (what the decoder can do at best), ancestral samples, and samples through the second stage.
-Two figures guard against a stage that is merely timid: the effective number of classes, and the number of units on.
+Two figures show whether a stage only avoids rare images: the effective number of classes, and the number of units on.
 
 The claim: with the second stage the share of implausible samples is lower, for every seed, by more than three standard
-errors. How much of the excess over reconstructions goes is reported beside it.
-Both grids of samples are written as pictures, to be looked at: the confidence of a classifier is no taste.
+errors. Also reported: which part of the excess over reconstructions disappears.
+Both grids of samples are written as pictures, since the confidence of a classifier does not show all faults.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""HSVAE's settings on sentences, which its reproductions share: embedding 256, GRUs of 512, Adam 8e-4 held constant."""
+"""HSVAE's settings on sentences, which its reproductions share: embedding 256, GRUs of 512, constant Adam rate 8e-4."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@
 
 Five models at J = 20, 60 and 120 on binary 32 x 32 smileys with known sparse sources S * V: three seeds, and six for
 the sparse models, whose scores are judged. The weights of beta-VAE and beta-TCVAE are chosen at J = 60 on seed 0 by
-contrast on a validation half (the paper says "correlation contrast" and defines nothing: here the mean over used units
+contrast on a validation half (the paper has "correlation contrast" and no definition: here the mean over used units
 of the largest |corr| less the mean of the others). The sparse models had more attention than the dense ones: their
 alpha (.03, .05, .1), the ramp of the KL (.1 to .6 of the run) and the clipping of gradients were found on seeds 0 to 5,
 and what is reported comes from seeds that had no part in that. PseudoVSC is judged on its second try, on seeds 12 to
@@ -43,7 +43,7 @@ MODELS = (*SPARSE, "VAE", *WEIGHTED)
 SEEDS = dict.fromkeys(MODELS, (6, 7, 8)) | {"VSC": tuple(range(6, 12)), "PseudoVSC": tuple(range(12, 18))}
 TOGETHER = 3  # seeds trained as one stack
 SCORES = ("purity", "best_match", "mig", "presence")
-FIGURE_9 = ("best_match", "contrast")  # what falls with J in dense models, says the paper
+FIGURE_9 = ("best_match", "contrast")  # what falls with J in dense models, in the paper
 
 
 @functools.cache
@@ -149,7 +149,7 @@ def table(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def verdict(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """Bars for the sparse models; what figure 9 says of the dense ones, and the comparison as it came out.
+    """Bars for the sparse models; figure 9's claims about the dense ones, and the comparison.
 
     Figure 9: as J grows, dense models disperse the sources over more units, and their correlations fall.
     """

@@ -120,7 +120,7 @@ def fit_together(members: Sequence[Any], X: Any) -> None:
     for m in stack.posterior.modules():
         if isinstance(m, Temperature) and m.raw is not None:
             m.raw.data = m.raw.data.expand(n).clone()
-        if isinstance(m, SlopeAnnealed):  # its slope is part of the law, and of the state: one a member
+        if isinstance(m, SlopeAnnealed):  # its slope is part of the distribution, and of the state: one per member
             m.slope = m.slope.expand(n).clone()
     stack.to(device)
     states, wanted = [m.model_.state_dict() for m in members], stack.state_dict()

@@ -3,9 +3,9 @@
     python -m reproductions.text_tutorial --out results/
 
 5,000 of DBpedia's sentences, drawn at random, train `HSVAE()`, `VSC()` and `BetaVAE()` as they are, but for a
-vocabulary of 2,500 words; 1,000 sentences of the paper's test file say how well they do. Nothing is tuned here. The
+vocabulary of 2,500 words; they are measured on 1,000 sentences of the paper's test file. Nothing is tuned here. The
 probe is a logistic regression on the codes of the sentences that trained the model; chance is 1 / 14. Seconds are those
-of `fit`, vocabulary included, by the clock and by the processor's own count.
+of `fit`, vocabulary included, by the clock and by processor time.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from reproductions import jobs
 from sparsevae import metrics
 
 MODELS = ("HSVAE", "VSC", "BetaVAE")
-TOLD = 6  # test sentences that are told again
+RECONSTRUCTED = 6  # test sentences
 
 
 def train(model: str, rows: int, seed: int, size: int | None = 2500, device: str = "auto") -> dict[str, Any]:
@@ -35,7 +35,7 @@ def train(model: str, rows: int, seed: int, size: int | None = 2500, device: str
     some, test = draw.permutation(len(data.X))[:rows], draw.permutation(len(data.X_test))[:1000]
     X, X_test = data.X[some], data.X_test[test]
     est = getattr(sv, model)(text=sv.Text(size=size), training=sv.Training(seed=seed, device=device, verbose=0))
-    with warnings.catch_warnings(record=True) as said:
+    with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         began = time.perf_counter(), time.process_time()
         est.fit(X)
@@ -43,14 +43,14 @@ def train(model: str, rows: int, seed: int, size: int | None = 2500, device: str
     report = est.evaluate(X_test)
     kept = ("score", "nll", "kl", "perplexity", "perplexity_reconstruction", "words", "unknown")
     probe = metrics.linear_probe(est.transform(X), data.y[some], est.transform(X_test), data.y_test[test])
-    texts = [str(text) for text in X_test[:TOLD]]
+    texts = [str(text) for text in X_test[:RECONSTRUCTED]]
     return {
         "fit_seconds": took[0],
         "fit_cpu_seconds": took[1],
         "threads": torch.get_num_threads(),
         "steps": est.n_steps_,
         "vocabulary": len(est.input_.vocabulary.words),
-        "warnings": [w.category.__name__ for w in said],
+        "warnings": [w.category.__name__ for w in warned],
         **{k: report[k] for k in (*kept, "nonzeros_mode", "active_units", "n_components")},
         "accuracy": probe,
         "told_again": dict(zip(texts, est.reconstruct(texts), strict=True)),
