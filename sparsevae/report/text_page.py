@@ -13,7 +13,7 @@ from sparsevae.inputs.texts import Texts
 from sparsevae.metrics import arrays
 from sparsevae.report import figures
 from sparsevae.report.elements import Picture, Table, picture
-from sparsevae.report.panels import draw_code
+from sparsevae.report.figures import draw_code
 from sparsevae.report.style import FAINT, INK, new_figure, spaced
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ from sparsevae.estimator.learning import signature
 from sparsevae.report import demo, figures
 from sparsevae.report import page as report
 from sparsevae.report.elements import settings
-from sparsevae.report.panels import sweep
+from sparsevae.report.figures import sweep
 from sparsevae.report.view import MAX_FEATURES, View, make_view
 
 COLUMNS = ["price in $", "cost_$_a", "weight", "height", "size <m>"]
