@@ -1,4 +1,4 @@
-"""Results on standard output: one JSON object, a table, or what a training ended with."""
+"""Results on standard output: one JSON object, a table, or the result of a training."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def print_table(header: Sequence[str], lines: Sequence[Sequence[str]]) -> None:
 
 
 def print_fitted(est: SparseCoder, about: Mapping[str, Any], summary: str, hint: Sequence[str], as_json: bool) -> None:
-    """A training that ended: its last report, where the model is, and the command to go on with."""
+    """Print the last report of a training, the path of the model and a command for the next step."""
     last = {k: v for k, v in (est.history_[-1] if est.history_ else {}).items() if k not in ("step", "epoch")}
     if as_json:
         return print_json({**about, "likelihood": est.likelihood_, "steps": est.n_steps_, "final": last})

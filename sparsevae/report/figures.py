@@ -92,7 +92,7 @@ def traversal_grid(v: View, item: int = 0, n_units: int = 6, values: Sequence[fl
 
 
 def interpolation_strip(v: View, a: int, b: int, *, steps: int = 8, mode: str = "mixed") -> Figure:
-    """The walk from one row's code to another's (UAI, figure 7): decoded frames, their codes, and the units switched."""
+    """The walk from one row's code to another's (UAI, figure 7): decoded frames, codes, and switched units."""
     frames, labels = traversals.walk(v.codes[a], v.codes[b], steps, mode, whole=v.whole)
     decoded = v.est.inverse_transform(frames)
     used = np.flatnonzero((frames != 0).any(0))
@@ -134,7 +134,7 @@ def activation_matrix(v: View) -> Figure:
 
 
 def features(v: View, n_units: int = 8, n_examples: int = 7) -> Figure:
-    """decode(code) - decode(code without the unit), averaged over the rows that use it, and the rows that use it most."""
+    """decode(code) - decode(code without the unit), averaged over rows, and the rows that use it most."""
     units = v.units(n_units)
     width, height = v.cell(0.7)
     figure = new_figure(v.margin() + 3.2 + (1 + n_examples) * (width + 0.1), max(1, len(units)) * (height + 0.12) + 0.4)
@@ -162,7 +162,7 @@ def features(v: View, n_units: int = 8, n_examples: int = 7) -> Figure:
 
 
 def usage(v: View) -> Figure:
-    """Share of rows in which each unit is on, in falling order, and the distribution of the number of units on per row."""
+    """Share of rows in which each unit is on, in falling order, and a histogram of the number of units on per row."""
     return code_usage(v.codes)
 
 
@@ -258,7 +258,7 @@ def draw_codes(figure: Figure | SubFigure, v: View, items: list[int]) -> None:
 
 
 def draw_code(ax: Axes, code: Array, limit: float) -> None:
-    """One code (J,) as bars over its units: no bar for a zero, and the unit's number at each bar if at most 12 are on."""
+    """One code (J,) as bars over its units: no bar for a zero, and unit numbers at the bars if at most 12 are on."""
     on = np.flatnonzero(code)
     colours = [POSITIVE if value > 0 else NEGATIVE for value in code[on]]
     ax.bar(on, code[on], width=max(0.8, len(code) / 90), color=colours)

@@ -1057,7 +1057,7 @@ def test_the_command_line_takes_a_file_of_texts(tmp_path: Path, capsys: pytest.C
         assert cli.main(["sample", str(model), "--out", str(tmp_path / "s.npy")]) == 1
         assert cli.main(["audit", str(model), *data]) == 0
         assert cli.main(["report", str(model), *data, "--out", str(tmp_path / "page.html")]) == 0
-        assert "Texts told again" in (tmp_path / "page.html").read_text()
+        assert "Words of units" in (tmp_path / "page.html").read_text()
 
 
 def test_a_table_of_texts_is_taken_for_numbers_until_its_column_is_named(

@@ -22,9 +22,9 @@ def audit(
     data_option: DataOptions = None,
     as_json: Json = False,
 ) -> None:
-    """Which units are used, what each brings and costs.
+    """Gain, KL and activity of every unit.
 
-    The last lines say whether the code has the right size.
+    The last lines are a verdict on the size of the code.
     """
     from sparsevae.analysis.audit import audit
 

@@ -1,4 +1,4 @@
-"""`sparsevae demo`: train on embedded data, leave a page of pictures."""
+"""`sparsevae demo`: train on built-in data and write a page of pictures."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def demo(
     seed: Annotated[int, typer.Option(**INT, help="Fixes the run.")] = 0,
     as_json: Json = False,
 ) -> None:
-    """Train on embedded data, leave a page of pictures."""
+    """Train on built-in data and write a page of pictures."""
     from sparsevae.report.demo import run
 
     left = run(out, seed)

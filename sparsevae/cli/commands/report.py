@@ -1,4 +1,4 @@
-"""`sparsevae report`: a page about a model."""
+"""`sparsevae report`: an HTML page about a model."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ def report(
 ) -> None:
     """Write a page of numbers and pictures.
 
-    Of a model of texts it shows texts told again from their codes, and the words of every unit.
+    For a model of texts it shows texts decoded from their codes, and the words of every unit.
     """
     from sparsevae.report.page import report
 
     ending_of(out, ".html")
     est = load_model(folder)
     if as_labelled(est):
-        raise ValueError(f"a report judges codes of X; {type(est).__name__} is judged by its labels: use evaluate.")
+        raise ValueError(f"a report shows codes of X, and {type(est).__name__} predicts labels: use evaluate.")
     X, part, found = rows(est, data, split, data_option)
     y = found.y if part is Part.TRAIN else found.y_test
     labels: Any = None if y is None or y.ndim != 1 else y
@@ -53,7 +53,5 @@ def report(
 
 
 def _shape_of(est: SparseCoder, found: Dataset) -> tuple[int, ...] | None:
-    """How a page draws rows: as the model says, or else as the data set does."""
-    from sparsevae.inputs.texts import Texts
-
-    return None if isinstance(est.input_, Texts) or est.image_shape is not None else found.image_shape
+    """The data set's image shape if rows can be drawn as images and the model has no shape of its own."""
+    return None if est.input_.kind == "texts" or est.image_shape is not None else found.image_shape
