@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from difflib import get_close_matches
 
@@ -37,18 +37,14 @@ def delay_warnings() -> Iterator[None]:
         yield
 
 
-@contextmanager
-def until_saved() -> Iterator[None]:
+def until_saved() -> AbstractContextManager[None]:
     """Delay the warnings of any `delay_warnings` within the block until its end."""
-    with _gathering(_SAVED):
-        yield
+    return _gathering(_SAVED)
 
 
-@contextmanager
-def at_once() -> Iterator[None]:
+def at_once() -> AbstractContextManager[None]:
     """Issue warnings within the block at once: for calls of a user's function."""
-    with _set(_WAITING, None):
-        yield
+    return _set(_WAITING, None)
 
 
 @contextmanager

@@ -245,7 +245,6 @@ def classes(
         y_drawn = y
     kinds = {"draws": Z, **{kind: mean[None] for kind, mean in means_of(est, X, seed).items()}}
     off, words = _off(est, X), _words(est, X)
-    values, frequency = np.unique(y_learn, return_counts=True)
     return Classes(
         name=type(est).__name__,
         rows=Z.shape[1],
@@ -259,8 +258,14 @@ def classes(
         word_kl=None if words is None else metrics.class_word_divergence(words, y),
         accuracy=metrics.linear_probe(codes.mean(0), y_learn, drawn.mean(0), y_drawn),
         accuracy_one_draw=metrics.linear_probe(codes[0], y_learn, drawn[0], y_drawn),
-        majority=float((y_drawn == values[frequency.argmax()]).mean()),
+        majority=majority_accuracy(y_learn, y_drawn),
     )
+
+
+def majority_accuracy(y_learn: Array, y: Array) -> float:
+    """Share of the labels y that equal the commonest of y_learn."""
+    values, counts = np.unique(y_learn, return_counts=True)
+    return float((y == values[counts.argmax()]).mean())
 
 
 def _checked(y: Any, n: int, name: str) -> tuple[Array, Array]:

@@ -43,22 +43,21 @@ def posterior_of(found: Distribution | tuple[Tensor, Tensor], x: Tensor) -> Dist
     n = len(x)
     expected = f"encode must return a torch Distribution or a pair (mean, variance) of shape (B, J), here ({n}, J)"
     if isinstance(found, Distribution):
-        shapes = [tuple(found.batch_shape + found.event_shape)]
         name = f"a {type(found).__name__} of shape"
-    elif isinstance(found, (tuple, list)) and len(found) == 2 and all(isinstance(t, Tensor) for t in found):
-        shapes, name = [tuple(t.shape) for t in found], "tensors of shapes"
+        shapes = [tuple(found.batch_shape + found.event_shape)]
+        try:
+            mean, variance = found.mean, found.variance
+        except NotImplementedError:
+            raise TypeError(f"{expected}; a {type(found).__name__} has no mean and variance.") from None
+    elif isinstance(found, (tuple, list)) and [isinstance(t, Tensor) for t in found] == [True, True]:
+        name = "tensors of shapes"
+        shapes = [tuple(t.shape) for t in found]
+        mean, variance = found
     else:
         parts = f" of {', '.join(type(t).__name__ for t in found)}" if isinstance(found, (tuple, list)) else ""
         raise TypeError(f"{expected}; got a {type(found).__name__}{parts}.")
     if len(set(shapes)) > 1 or len(shapes[0]) != 2 or shapes[0][0] != n or not shapes[0][1]:
         raise TypeError(f"{expected}; got {name} {' and '.join(map(str, shapes))}.")
-    if isinstance(found, Distribution):
-        try:
-            mean, variance = found.mean, found.variance
-        except NotImplementedError:
-            raise TypeError(f"{expected}; a {type(found).__name__} has no mean and variance.") from None
-    else:
-        mean, variance = found
     finite("encode", "finite means", mean)
     finite("encode", "finite variances", variance)
     if isinstance(found, Distribution):
@@ -92,9 +91,9 @@ def _error(found: Distribution | Tensor, x: Tensor, variance: float) -> Tensor:
         except ValueError as outside:
             base = found.base_dist if isinstance(found, Independent) else found
             raise ValueError(
-                f"decode gives a {type(base).__name__}, whose support X leaves: a block of X has values from "
-                f"{float(x.min()):.3g} to {float(x.max()):.3g}. Rescale or binarise X; a Bernoulli made with "
-                "validate_args=False takes grey values, and its error is then their cross-entropy."
+                f"decode gives a {type(base).__name__}, and values of X lie outside its support: "
+                f"a block has values from {float(x.min()):.3g} to {float(x.max()):.3g}. Rescale or binarise X; a "
+                "Bernoulli made with validate_args=False takes grey values: its error is their cross-entropy."
             ) from outside
     finite("decode", "p(x|z) with a finite log-density at x", error)
     return error
@@ -153,11 +152,12 @@ def measure(
         codes.append(q.mode[:count].cpu())
         n += count
     mean, square, inner, kl, p_on, on = ((s / n).numpy() for s in sums)
-    chosen = np.arange(n) if gain_rows is None or gain_rows >= n else np.arange(gain_rows) * n // gain_rows
+    n_chosen = min(n, gain_rows or n)
+    chosen = np.arange(n_chosen) * n // n_chosen
     code = torch.cat(codes).numpy()
     return Audit(
         rows=n,
-        gain_rows=len(chosen),
+        gain_rows=n_chosen,
         mean=mean,
         var_mean=np.maximum(square - mean**2, 0),
         mean_variance=inner,

@@ -1,8 +1,8 @@
 """An experiment on the collapse of a unit: add noise to it until its gain falls below its KL (Asperti, figure 14).
 
-The decoder gets z_j + noise * N(0, 1) instead of z_j, while q(z|x) and its KL keep their definition. Training answers
-with larger means, which raise the KL, until the gain falls below the KL; then the unit collapses. Without the noise it
-can become active again.
+The decoder gets z_j + noise * N(0, 1) instead of z_j, while q(z|x) and its KL keep their definition. Under
+training the means grow, which raises the KL, until the gain falls below the KL; then the unit collapses. Without the
+noise it can become active again.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from torch.distributions import Distribution
 
 from sparsevae.analysis.audit import audit, check_coder
 from sparsevae.analysis.measure import measure_fitted
-from sparsevae.checks import POSITIVE, In, check_number
+from sparsevae.checks import POSITIVE, In
 from sparsevae.distributions.gaussian import normal
 from sparsevae.estimator.coder import SparseCoder
 from sparsevae.exceptions import SparsityWarning
@@ -111,7 +111,7 @@ def noise_experiment(
     check_value("gain_rows", gain_rows, int | None, [POSITIVE])
     n = est.fitted_.n_units
     if unit is not None:
-        check_number("unit", unit, f"an integer, a unit from 0 to {n - 1}", lambda j: 0 <= j < n, whole=True)
+        In(0, n - 1).check("unit", unit, f"an integer, a unit from 0 to {n - 1}", whole=True)
     if type(est.model_) is not LatentModel:
         raise TypeError(
             f"noise_experiment needs the generative process of a plain VAE; {type(est).__name__} has its own: use VAE."

@@ -141,10 +141,11 @@ def _loss(est: SparseCoder, X: Any, cut: Any, mean: Any) -> float:
     The other units have the same draws with and without them, which lowers the variance of the difference.
     """
     model, X = est.model_, est.fitted_.rows(X)
-    n = X.shape[0]
+    n_rows: int = min(X.shape[0], _ROWS)
+    rows = np.arange(n_rows) * X.shape[0] // n_rows
     at = torch.from_numpy(cut).to(est.fitted_.device)
     constant = torch.from_numpy(mean).to(at.device, torch.float32)[at]
-    total, rows = 0.0, np.arange(n) if n <= _ROWS else np.arange(_ROWS) * n // _ROWS
+    total = 0.0
     for x, count, _ in est.fitted_.blocks(X[rows]):
         q, p = model.encode(x), model.prior(x, model.encode)
         for seed in range(_DRAWS):
@@ -153,7 +154,7 @@ def _loss(est: SparseCoder, X: Any, cut: Any, mean: Any) -> float:
             fall = model.decode(z).log_prob(x) - model.decode(without).log_prob(x)
             fall = fall - unit_divergence(q, p, z)[:, at].sum(-1)
             total += float(fall[:count].double().sum())
-    return total / len(rows) / _DRAWS
+    return total / n_rows / _DRAWS
 
 
 def _operate(est: SparseCoder, smaller: SparseCoder, keep: Tensor, cut: Tensor, mean: Tensor) -> None:

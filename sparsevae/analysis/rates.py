@@ -25,6 +25,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse
 
+from sparsevae.analysis.classes import majority_accuracy
 from sparsevae.checks import In, a_type, check_seed
 from sparsevae.inputs.texts import Texts
 from sparsevae.latent.concatenated import ConcatenatedPosterior
@@ -212,7 +213,7 @@ def rate_distortion(
         pca_mse=np.array([_mse(test, pca.decode(pair[1])) for pair in scores]),
         pca_probe=probe(scores),
         mean_mse=_mse(test, train.mean(0)),
-        majority=None if readable is None else float((readable[1] == _commonest(readable[0])).mean()),
+        majority=None if readable is None else majority_accuracy(*readable),
     )
 
 
@@ -365,8 +366,3 @@ def _dense(rows: Any) -> Array:
 
 def _mse(rows: Array, decoded: Any) -> float:
     return float(np.square(rows - np.asarray(decoded, dtype=np.float64)).mean())
-
-
-def _commonest(classes: Array) -> Any:
-    values, counts = np.unique(classes, return_counts=True)
-    return values[counts.argmax()]

@@ -77,7 +77,7 @@ def suggest_size(
     table, size = History(), int(start)
     while True:
         fitted = clone(recipe).set_params(n_components=size)
-        if folder is not None:  # a folder holds one run
+        if folder is not None:  # one folder per run
             fitted.set_params(training__folder=os.path.join(folder, f"units-{size}"))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", SparsityWarning)  # if all units are active, a larger code is fitted next

@@ -56,7 +56,7 @@ class TopWords(Result):
     def legend(self) -> str:
         """The text below the table: diversity and mean coherence."""
         if np.isnan(self.diversity):
-            return "no unit goes with any word"
+            return "no unit is associated with any word"
         known = self.coherence[~np.isnan(self.coherence)]
         mean = f"; mean coherence {known.mean():.2f}" if len(known) else ""
         return f"{self.diversity:.0%} of these words are different{mean}"

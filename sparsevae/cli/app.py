@@ -21,7 +21,7 @@ from sparsevae.messages import show
 
 
 class Commands(Group):
-    """The commands, in the order of their usual use."""
+    """The commands, in the order of a typical use."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         return ["fit", "encode", "evaluate", "report", "audit", "second-stage", "sample", "data", "demo"]

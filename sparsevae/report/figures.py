@@ -24,6 +24,7 @@ from sparsevae.report.style import (
     NEGATIVE,
     PALE,
     POSITIVE,
+    AnyFigure,
     Array,
     calm,
     heading,
@@ -38,7 +39,7 @@ from sparsevae.report.view import View
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure, SubFigure
+    from matplotlib.figure import Figure
 
 TWO_SIDED = 0.1  # a unit counts as used with both signs if the rarer sign has this share of its non-zero values
 
@@ -47,17 +48,13 @@ def reconstructions(v: View, n_items: int = 10) -> Figure:
     """Rows above their reconstructions from their codes."""
     items = v.items(n_items)
     width, height = v.cell(0.85)
-    figure = new_figure(v.margin() + 1.0 + len(items) * (width + 0.12), 2 * height + 0.5)
-    draw_reconstructions(figure, v, items)
-    return figure
+    return draw_reconstructions(new_figure(v.margin() + 1.0 + len(items) * (width + 0.12), 2 * height + 0.5), v, items)
 
 
 def codes(v: View, n_items: int = 6) -> Figure:
     """A few rows, their codes as bars over the units (no bar for a zero), and the decoded codes."""
     items = v.items(n_items)
-    figure = new_figure(9.5, len(items) * v.cell(0.85)[1] + 0.7)
-    draw_codes(figure, v, items)
-    return figure
+    return draw_codes(new_figure(9.5, len(items) * v.cell(0.85)[1] + 0.7), v, items)
 
 
 def traversal(v: View, n_units: int = 8, n_values: int = 9) -> Figure:
@@ -65,8 +62,7 @@ def traversal(v: View, n_units: int = 8, n_values: int = 9) -> Figure:
     units = v.units(n_units)
     width, height = v.cell(0.7)
     figure = new_figure(v.margin() + 1.2 + n_values * (width + 0.08), max(1, len(units)) * (height + 0.22) + 0.3)
-    draw_traversal(figure, v, units, n_values)
-    return figure
+    return draw_traversal(figure, v, units, n_values)
 
 
 def traversal_grid(v: View, item: int = 0, n_units: int = 6, values: Sequence[float] | None = None) -> Figure:
@@ -221,14 +217,14 @@ def overview(v: View, title: str = "") -> Figure:
     top, (left, right) = parts[0], parts[1].subfigures(1, 2, width_ratios=(1.2, 1), wspace=0.02)
     heading(top, 11, "Images, and what their codes decode to")
     draw_reconstructions(top, v, v.items(10))
-    heading(left, 6, "A code: a few bars, one a unit; every other unit is exactly zero")
+    heading(left, 6, "A code: one bar per unit that is on; every other unit is exactly zero")
     draw_codes(left, v, v.items(5))
     heading(right, 5, "What a unit means: that unit alone, from off to strong")
     draw_traversal(right, v, v.units(6), 7)
     return figure
 
 
-def draw_reconstructions(figure: Figure | SubFigure, v: View, items: list[int]) -> None:
+def draw_reconstructions(figure: AnyFigure, v: View, items: list[int]) -> AnyFigure:
     """`reconstructions` of the given rows, in a figure of any size."""
     axes = figure.subplots(2, len(items), squeeze=False)
     for column, item in enumerate(items):
@@ -239,9 +235,10 @@ def draw_reconstructions(figure: Figure | SubFigure, v: View, items: list[int]) 
     for ax, text in zip(axes[:, 0], ("original", "decoded"), strict=True):
         row_label(ax, text, 9)
         v.name_features(ax)
+    return figure
 
 
-def draw_codes(figure: Figure | SubFigure, v: View, items: list[int]) -> None:
+def draw_codes(figure: AnyFigure, v: View, items: list[int]) -> AnyFigure:
     """`codes` of the given rows, in a figure of any size."""
     width = v.cell(0.85)[0]
     axes = figure.subplots(len(items), 3, squeeze=False, width_ratios=(width, 6, width))
@@ -255,6 +252,7 @@ def draw_codes(figure: Figure | SubFigure, v: View, items: list[int]) -> None:
     axes[-1, 1].set_xlabel("unit", fontsize=8, color=FAINT)
     for ax, text in zip(axes[0, ::2], ("item", "decoded"), strict=True):
         ax.set_title(text, fontsize=9, color=INK)
+    return figure
 
 
 def draw_code(ax: Axes, code: Array, limit: float) -> None:
@@ -293,11 +291,10 @@ def sweep(codes: Array, n: int, *, whole: bool = False) -> Array:
     return np.linspace(0, high if (on > 0).mean() > 0.5 else low, n)
 
 
-def draw_traversal(figure: Figure | SubFigure, v: View, units: list[int], n_values: int) -> None:
+def draw_traversal(figure: AnyFigure, v: View, units: list[int], n_values: int) -> AnyFigure:
     """`traversal` of the given units, in a figure of any size."""
     if not units:
-        nothing(figure)
-        return
+        return nothing(figure)
     axes = figure.subplots(len(units), n_values, squeeze=False)
     for line, unit in zip(axes, units, strict=True):
         values = sweep(v.codes[:, unit], n_values, whole=v.whole)
@@ -307,6 +304,7 @@ def draw_traversal(figure: Figure | SubFigure, v: View, units: list[int], n_valu
             ax.set_visible(False)
         _draw_line(v, line, unit, v.est.inverse_transform(walk), walk[:, unit])
         line[0].yaxis.label.set_text(f"unit {unit}\n{v.describe(unit)}")
+    return figure
 
 
 def _draw_line(v: View, line: Sequence[Axes], unit: int, rows: Iterable[Array], values: Iterable[float]) -> None:

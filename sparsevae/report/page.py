@@ -53,7 +53,7 @@ def report(
         The file to write, in one atomic step.
     image_shape : (height, width) or (height, width, 3)
         The shape in which rows are drawn as images. Default: the model's own. Without either, rows are columns of a
-        heat map with the feature names of `fit`, and a log message has the usual shape of images of so many values.
+        heat map with the feature names of `fit`, and a log message suggests a shape of images of so many values.
         Not allowed for texts.
     labels : one per row, none missing, all of one type
         Known classes, which name the rows and are counted per unit. They do not enter the model.

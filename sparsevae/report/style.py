@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def prepare() -> None:
     """Import matplotlib even if MPLBACKEND names an unknown backend, which would make the import fail.
 
-    A backend that matplotlib knows stays in force for the user's own figures.
+    A valid backend stays in force for the user's own figures.
     """
     if "matplotlib" in sys.modules:
         return

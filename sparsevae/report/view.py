@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from sklearn.utils.validation import check_is_fitted
 
-from sparsevae.checks import check_number
+from sparsevae.checks import In
 from sparsevae.estimator.coder import SparseCoder
 from sparsevae.metrics import arrays
 from sparsevae.networks.architectures import image_hint
@@ -172,17 +172,14 @@ def make_view(est: SparseCoder, X: Any, *, image_shape: Sequence[int] | None = N
     picked = checked[index]
     rows = np.asarray(picked.toarray() if hasattr(picked, "toarray") else picked, dtype=np.float32)
     with torch.no_grad():
-        blocks = [
-            (est.scaling_.inverse(x)[:m], est.fitted_.code(est.model_.encode(x))[:m])
-            for x, m, _ in est.fitted_.blocks(rows)
-        ]
-    seen, codes = (np.concatenate([part.cpu().numpy() for part in parts]) for parts in zip(*blocks, strict=True))
+        found = est.fitted_.blocks(rows).map(
+            lambda x: {"rows": est.scaling_.inverse(x), "codes": est.fitted_.code(est.model_.encode(x))}
+        )
     names = getattr(est, "feature_names_in_", None)
     return View(
         est,
-        rows=seen,
-        codes=codes,
-        decoded=est.inverse_transform(codes),
+        **found,
+        decoded=est.inverse_transform(found["codes"]),
         labels=known if known is None or known.dtype.kind not in "OU" else np.array(legible(known), dtype=object),
         image_shape=shape,
         names=legible([f"x{k}" for k in range(d)] if names is None else map(str, names)),
@@ -197,7 +194,7 @@ def picture_shape(est: SparseCoder, given: Sequence[int] | None = None) -> tuple
     expected = f"(height, width) or (height, width, 3) of {est.n_features_in_} values"
     size = tuple(shape) if np.iterable(shape) else (shape,)
     for side in size:
-        check_number("image_shape", side, expected, lambda n: n > 0, whole=True)
+        In(1).check("image_shape", side, expected, whole=True)
     size = tuple(int(side) for side in size)
     size = size[:2] if size[2:] == (1,) else size
     drawable = len(size) in (2, 3) and size[2:] in ((), (3,)) and math.prod(size) == est.n_features_in_

@@ -529,8 +529,16 @@ def test_a_posterior_that_cannot_be_is_refused_by_name(encode: Any, error: Any, 
         (lambda z: Normal((z @ W.T)[:, :1], 1.0), TypeError, r"\(512, 3\); got a Normal of shape \(512, 1\)"),
         (lambda z: (z @ W.T)[:5], TypeError, r"\(512, 3\); got a Tensor of shape \(5, 3\)"),
         (lambda z: (z @ W.T).numpy(), TypeError, r"\(512, 3\); got a ndarray"),
-        (lambda z: Bernoulli(logits=z @ W.T), ValueError, "a Bernoulli, whose support X leaves: .* binarise"),
-        (lambda z: Independent(Bernoulli(logits=z @ W.T), 1), ValueError, "a Bernoulli, whose support X leaves"),
+        (
+            lambda z: Bernoulli(logits=z @ W.T),
+            ValueError,
+            "a Bernoulli, and values of X lie outside its support: .* binarise",
+        ),
+        (
+            lambda z: Independent(Bernoulli(logits=z @ W.T), 1),
+            ValueError,
+            "a Bernoulli, and values of X lie outside its support",
+        ),
     ],
 )
 def test_a_decoder_that_cannot_be_is_refused_by_name(decode: Any, error: Any, message: str) -> None:

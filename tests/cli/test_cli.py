@@ -501,7 +501,7 @@ def test_a_colour_model_s_samples_are_colour_pictures(tmp_path: Path, run: Any) 
         for part in np.split(picture[1:-1, 1:-1].reshape(16, 4, 8, 4, 3), 4, axis=1):
             np.testing.assert_allclose(part[:, 0].mean(2), expected, atol=1 / 255)
     refused = run("sample", tmp_path / "model", "-o", tmp_path / "d.png")
-    assert (refused.code, "rows of 384 values have no picture" in refused.err) == (1, True)
+    assert (refused.code, "rows of 384 values cannot be drawn" in refused.err) == (1, True)
     assert run("sample", tmp_path / "model", "-o", tmp_path / "d.png", "--image-shape", "16,x").code == 2
 
 

@@ -1170,7 +1170,7 @@ def test_the_command_line_refuses_an_empty_file_by_its_name(
     fit = ["fit", "HSVAE", "--text-column", "said", "--out", str(tmp_path / "new")]
     for words in (fit, ["evaluate", str(tmp_path / "model")]):
         assert cli.main([*words, "--data", str(empty)]) == 1
-        assert f"{empty} is empty: expected rows of numbers, or a text a line." in capsys.readouterr().err
+        assert f"{empty} is empty: expected rows of numbers, or one text per line." in capsys.readouterr().err
 
 
 def test_terms_of_whole_batches_see_texts_of_all_lengths() -> None:

@@ -8,8 +8,7 @@ from typing import Annotated
 import typer
 
 from sparsevae.cli.options import INT, Json, out_option
-from sparsevae.cli.printing import print_json
-from sparsevae.messages import show
+from sparsevae.cli.printing import print_result
 
 
 def demo(
@@ -21,7 +20,5 @@ def demo(
     from sparsevae.report.demo import run
 
     left = run(out, seed)
-    if as_json:
-        paths = {"out": str(left.page), "picture": str(left.picture), "model": str(left.model)}
-        return print_json({**paths, **left.numbers})
-    show(left.page)
+    paths = {"out": str(left.page), "picture": str(left.picture), "model": str(left.model)}
+    print_result({**paths, **left.numbers}, left.page, as_json)

@@ -10,9 +10,8 @@ import typer
 
 from sparsevae.cli.options import Data, DataOptions, Folder, Json, Split, out_option, taking
 from sparsevae.cli.places import check_other, ending_of, write_whole
-from sparsevae.cli.printing import print_json
+from sparsevae.cli.printing import print_result
 from sparsevae.cli.sources import load_model, rows
-from sparsevae.messages import show
 
 _ROWS = 4096  # rows of sparse codes that are made dense at a time
 
@@ -64,10 +63,8 @@ def encode(
         write_whole(out, lambda file: np.savez(file, codes=codes))
     n, units = codes.shape
     nonzeros = int((codes != 0).sum()) / n
-    if as_json:
-        about = {"out": str(out), "sparse": sparse, "split": part}
-        return print_json({**about, "rows": n, "units": units, "nonzeros": nonzeros})
-    show(f"{out}: {n:,} rows ({part}) x {units:,} units, {nonzeros:.4g} non-zeros per row")
+    result = {"out": str(out), "sparse": sparse, "split": part, "rows": n, "units": units, "nonzeros": nonzeros}
+    print_result(result, f"{out}: {n:,} rows ({part}) x {units:,} units, {nonzeros:.4g} non-zeros per row", as_json)
 
 
 def _lists(codes: Any) -> Any:

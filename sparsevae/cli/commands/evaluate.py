@@ -38,9 +38,8 @@ def evaluate(
     result: dict[str, Any] = {"model": type(est).__name__, "data": data, "split": part}
     if labelled := as_labelled(est):
         if limits or importance is not None:
-            raise ValueError(
-                f"--caps and --importance measure codes of X, and {type(est).__name__} predicts labels: leave them out."
-            )
+            name = type(est).__name__
+            raise ValueError(f"--caps and --importance measure codes of X, and {name} predicts labels: leave them out.")
         result |= labelled.evaluate(X, labels(labelled, data, found, part)[0])
     else:
         if importance is not None:  # first, since K may be out of range

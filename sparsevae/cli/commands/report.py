@@ -9,9 +9,8 @@ import typer
 
 from sparsevae.cli.options import Data, DataOptions, Folder, Json, Part, Split, image_shape_option, out_option
 from sparsevae.cli.places import ending_of
-from sparsevae.cli.printing import print_json
+from sparsevae.cli.printing import print_result
 from sparsevae.cli.sources import as_labelled, load_model, rows
-from sparsevae.messages import show
 
 if TYPE_CHECKING:
     from sparsevae.data import Dataset
@@ -46,10 +45,8 @@ def report(
     if labels is not None and found.label_names is not None:
         labels = [found.label_names[int(c)] for c in labels]
     page = report(est, X, out, image_shape=image_shape or _shape_of(est, found), labels=labels, title=title)
-    if as_json:
-        about = {"model": type(est).__name__, "data": data, "split": part}
-        return print_json({**about, "out": str(page), "rows": X.shape[0], "bytes": page.stat().st_size})
-    show(page)
+    about = {"model": type(est).__name__, "data": data, "split": part}
+    print_result({**about, "out": str(page), "rows": X.shape[0], "bytes": page.stat().st_size}, page, as_json)
 
 
 def _shape_of(est: SparseCoder, found: Dataset) -> tuple[int, ...] | None:

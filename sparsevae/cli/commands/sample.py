@@ -10,9 +10,8 @@ import typer
 
 from sparsevae.cli.options import INT, Folder, Json, image_shape_option, out_option, taking
 from sparsevae.cli.places import ending_of, write_whole
-from sparsevae.cli.printing import print_json
+from sparsevae.cli.printing import print_result
 from sparsevae.cli.sources import load_model, load_second_stage
-from sparsevae.messages import show
 
 if TYPE_CHECKING:
     from sparsevae.estimator.coder import SparseCoder
@@ -62,9 +61,8 @@ def sample(
         sheet = _sheet(rows, _picture_shape(est, image_shape))
         write_whole(out, lambda file: imsave(file, sheet, format="png"))
     name = type(est).__name__
-    if as_json:
-        return print_json({"model": name, "out": str(out), "shape": list(np.shape(rows)), "seed": seed})
-    show(f"{out}: {n} samples of {name}")
+    result = {"model": name, "out": str(out), "shape": list(np.shape(rows)), "seed": seed}
+    print_result(result, f"{out}: {n} samples of {name}", as_json)
 
 
 def _picture_shape(est: SparseCoder, given: tuple[int, ...] | None) -> tuple[int, ...]:
