@@ -98,8 +98,7 @@ def audit(
     """
     if X is None:
         raise TypeError("audit needs rows: audit(est, X), or audit(encode=..., decode=..., X=...).")
-    if variance is not None:
-        POSITIVE.check("variance", variance)
+    check_value("variance", variance, float | None, [POSITIVE])
     check_value("gain_rows", gain_rows, int | None, [POSITIVE])
     check_seed("seed", seed)
     if est is not None:

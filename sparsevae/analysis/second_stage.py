@@ -16,7 +16,6 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
-import numpy as np
 import torch
 
 from sparsevae.analysis.audit import check_coder, check_decoder
@@ -26,10 +25,9 @@ from sparsevae.distributions.counts import Counts
 from sparsevae.distributions.one_hot import OneHotCode
 from sparsevae.estimator.coder import SparseCoder
 from sparsevae.exceptions import SparsityWarning
+from sparsevae.inputs.base import Array
 from sparsevae.models.vae import VAE
 from sparsevae.training.settings import Training
-
-Array = np.ndarray[Any, Any]
 
 
 def second_stage(

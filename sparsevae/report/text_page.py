@@ -14,7 +14,7 @@ from sparsevae.metrics import arrays
 from sparsevae.report import figures
 from sparsevae.report.elements import Picture, Table, picture
 from sparsevae.report.figures import draw_code
-from sparsevae.report.style import FAINT, new_figure, row_label, spaced
+from sparsevae.report.style import FAINT, Array, new_figure, row_label, spaced
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -24,7 +24,6 @@ UNITS = 24  # most lines of the table of words
 WORDS = 8  # words per unit
 SAMPLES = 5  # texts from the prior
 LONGEST = 160  # most characters of a text in the table of words
-Array = np.ndarray[Any, Any]
 
 
 def text_sections(est: SparseCoder, X: Any, labels: Any) -> tuple[Array, Iterator[Picture | Table]]:

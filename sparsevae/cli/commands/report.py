@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -11,10 +11,6 @@ from sparsevae.cli.options import Data, DataOptions, Folder, Json, Part, Split, 
 from sparsevae.cli.places import ending_of
 from sparsevae.cli.printing import print_result
 from sparsevae.cli.sources import as_labelled, load_model, rows
-
-if TYPE_CHECKING:
-    from sparsevae.data import Dataset
-    from sparsevae.estimator.coder import SparseCoder
 
 
 def report(
@@ -44,11 +40,8 @@ def report(
     labels: Any = None if y is None or y.ndim != 1 else y
     if labels is not None and found.label_names is not None:
         labels = [found.label_names[int(c)] for c in labels]
-    page = report(est, X, out, image_shape=image_shape or _shape_of(est, found), labels=labels, title=title)
+    if not image_shape and est.image_shape is None and est.input_.kind != "texts":
+        image_shape = found.image_shape
+    page = report(est, X, out, image_shape=image_shape or None, labels=labels, title=title)
     about = {"model": type(est).__name__, "data": data, "split": part}
     print_result({**about, "out": str(page), "rows": X.shape[0], "bytes": page.stat().st_size}, page, as_json)
-
-
-def _shape_of(est: SparseCoder, found: Dataset) -> tuple[int, ...] | None:
-    """The data set's image shape if rows can be drawn as images and the model has no shape of its own."""
-    return None if est.input_.kind == "texts" or est.image_shape is not None else found.image_shape
