@@ -1,8 +1,8 @@
-"""Errors of the library, and warnings that point at the user's own line.
+"""Errors of the library, and warnings with the line of the user's call.
 
-Warnings of a training wait until its work is done: `held_back` gathers them and gives them when it ends, or when the
-`until_saved` around it does. So where warnings are errors, or cannot be shown, a model is fitted and saved all the
-same. What is found before a training starts is said at once.
+Warnings during a training are delayed: `delay_warnings` collects them and issues them at its end, or at the end of the
+`until_saved` around it. So a model is fitted and saved even if warnings are errors or cannot be shown. Warnings before
+a training starts are issued at once.
 """
 
 from __future__ import annotations
@@ -10,18 +10,18 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from difflib import get_close_matches
 
 _BETWEEN = ("sparsevae", "sklearn", "joblib", "contextlib", "functools")
 _Waiting = list[tuple[str, type[Warning]]]
-_WAITING: ContextVar[_Waiting | None] = ContextVar("_WAITING", default=None)  # to be given later; None: at once
-_SAVED: ContextVar[_Waiting | None] = ContextVar("_SAVED", default=None)  # where they wait until all is saved
+_WAITING: ContextVar[_Waiting | None] = ContextVar("_WAITING", default=None)  # delayed warnings; None: issue at once
+_SAVED: ContextVar[_Waiting | None] = ContextVar("_SAVED", default=None)  # those delayed until the model is saved
 
 
 def warn_caller(text: str, category: type[Warning] = UserWarning) -> None:
-    """Warn where the library was called from, now or when what holds warnings back ends."""
+    """Issue a warning at the line that called the library: at once, or at the end of `delay_warnings` around it."""
     waiting = _WAITING.get()
     if waiting is None:
         _warn(text, category)
@@ -31,24 +31,20 @@ def warn_caller(text: str, category: type[Warning] = UserWarning) -> None:
 
 @contextmanager
 def delay_warnings() -> Iterator[None]:
-    """Hold warnings back until this ends, or what is around it that holds them back."""
+    """Delay warnings until the end of the outermost `delay_warnings`, or of `until_saved` around it."""
     outer = _SAVED.get() if _WAITING.get() is None else _WAITING.get()
     with _gathering(_WAITING) if outer is None else _set(_WAITING, outer):
         yield
 
 
-@contextmanager
-def until_saved() -> Iterator[None]:
-    """Let warnings that are held back within wait until this ends."""
-    with _gathering(_SAVED):
-        yield
+def until_saved() -> AbstractContextManager[None]:
+    """Delay the warnings of any `delay_warnings` within the block until its end."""
+    return _gathering(_SAVED)
 
 
-@contextmanager
-def at_once() -> Iterator[None]:
-    """Give warnings at once again: a user's own function is called."""
-    with _set(_WAITING, None):
-        yield
+def at_once() -> AbstractContextManager[None]:
+    """Issue warnings within the block at once: for calls of a user's function."""
+    return _set(_WAITING, None)
 
 
 @contextmanager
@@ -62,20 +58,20 @@ def _set(variable: ContextVar[_Waiting | None], value: _Waiting | None) -> Itera
 
 @contextmanager
 def _gathering(variable: ContextVar[_Waiting | None]) -> Iterator[None]:
-    """Gather warnings, and give them at the end: of several that are errors the first is raised."""
+    """Collect warnings and issue them at the end; if warnings are errors, raise the first."""
     waiting: _Waiting = []
     try:
         with _set(variable, waiting):
             yield
     except BaseException:
-        _give(waiting)  # what ended the work is raised, no warning in its place
+        _give(waiting)  # a warning must not replace the exception
         raise
     if errors := _give(waiting):
         raise errors[0]
 
 
 def _give(waiting: _Waiting) -> list[Warning]:
-    """Give warnings, all of them, and return those that are errors."""
+    """Issue all warnings, and return those that were raised as errors."""
     errors = []
     for text, category in waiting:
         try:
@@ -93,28 +89,28 @@ def _warn(text: str, category: type[Warning]) -> None:
         warnings.warn(text, category, stacklevel=level)
     except Warning:
         raise
-    except (OSError, ValueError):  # standard error is closed or full, and nobody hears
+    except (OSError, ValueError):  # standard error is closed or full
         pass
 
 
 class DivergenceError(RuntimeError):
-    """Training met non-finite numbers again and again, at ever smaller rates."""
+    """Training had non-finite numbers again after repeated reductions of the learning rate."""
 
 
 class SparsityWarning(UserWarning):
-    """Hardly any unit, or every unit, carries information."""
+    """Hardly any unit, or every unit, is active."""
 
 
 class StorageError(ValueError):
-    """A file or folder is refused; the message says what was expected, what came and what would work."""
+    """A file or folder cannot be read or written; the message names what was expected, found and would work."""
 
 
 class DataFileError(ValueError):
-    """A file of data that cannot be read: the message names it and says what is wrong with it."""
+    """A data file cannot be read; the message has its name and the reason."""
 
 
 def unknown(kind: str, word: str, known: Iterable[str]) -> str:
-    """The sentence for a name nobody knows, with the nearest known name first.
+    """The message for an unknown name, with the most similar known name first.
 
     >>> unknown("data set", "mnsit", ["digits", "mnist"])
     "unknown data set 'mnsit': did you mean 'mnist'? There are: digits, mnist"

@@ -1,7 +1,7 @@
-"""How every file of data is opened: regular files only, sizes known before memory is taken, one kind of error.
+"""Opening data files: regular files only, sizes checked before memory is allocated, and one class of errors.
 
-A reader opens its file with `opened`, as `storage` does, refuses with `check_size` what would not fit, and runs each
-parser that is not ours, whose exceptions nobody can list, within `parsing`.
+A reader opens its file with `opened`, checks the size of its data with `check_size`, and calls parsers of other
+libraries, which may raise any exception, within `parsing`.
 """
 
 from __future__ import annotations
@@ -17,30 +17,31 @@ from pathlib import Path
 from sparsevae.checks import amount, free_memory
 from sparsevae.exceptions import DataFileError
 
-UNPACKED = 2**28  # bytes that packed data may become, whatever their size in the file
-RATIO = 200  # or so many times the size of the file
-FIRST, _CHUNK = 2**12, 2**22  # bytes that are read at a time, and first of all
+UNPACKED = 2**28  # most bytes of unpacked data, for a file of any size
+RATIO = 200  # or this many times the size of the file, if that is more
+FIRST = 2**12  # bytes of the first read, which are checked for zero bytes
+_CHUNK = 2**22  # bytes of each further read
 
 
 @contextmanager
 def opened(path: str | os.PathLike[str]) -> Iterator[io.BufferedReader]:
-    """A regular file, open for reading. A pipe, a device or a folder is refused, and never waited for.
+    """A regular file, open for reading. Pipes, devices and folders are errors; a pipe does not block.
 
     Raises
     ------
     FileNotFoundError
-        Where there is none.
+        If there is no file at the path.
     DataFileError
-        Where it is no regular file, or cannot be opened.
+        If it is no regular file, or cannot be opened.
     """
     try:
-        _check_regular(path, os.stat(path).st_mode)  # before it is opened: some devices act when they are
+        _check_regular(path, os.stat(path).st_mode)  # before opening, which has side effects for some devices
         file = open(path, "rb", opener=_open)  # noqa: SIM115
     except (FileNotFoundError, NotADirectoryError) as error:
         raise FileNotFoundError(f"{path}: no such file (working directory: {Path.cwd()})") from error
     except DataFileError:
         raise
-    except (OSError, ValueError) as error:  # no right to read it, links in a circle, a name that is too long or no name
+    except (OSError, ValueError) as error:  # no permission, a loop of links, a name too long or with a zero byte
         name = os.fspath(path)
         shown = name if len(name) <= 300 else f"{name[:60]}... ({len(name):,} characters)"
         raise DataFileError(f"{shown!r}: cannot be opened ({getattr(error, 'strerror', None) or error})") from error
@@ -50,7 +51,7 @@ def opened(path: str | os.PathLike[str]) -> Iterator[io.BufferedReader]:
 
 
 def _open(path: str, flags: int) -> int:
-    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))  # should a pipe have been put there meanwhile
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))  # in case a pipe replaced the file after the check
 
 
 def _check_regular(path: str | os.PathLike[str], mode: int) -> None:
@@ -62,9 +63,9 @@ def _check_regular(path: str | os.PathLike[str], mode: int) -> None:
 
 @contextmanager
 def parsing(path: str | os.PathLike[str], fault: str, advice: str = "") -> Iterator[None]:
-    """Around a parser that is not ours: whatever it raises becomes one error that names the file.
+    """Turn any exception of a parser into a DataFileError that names the file.
 
-    `fault` says what it means that the parser gave up ("not a whole .npy file"), `advice` what would work.
+    `fault` is the meaning of a failure ("not a whole .npy file"), `advice` what would work.
     """
     try:
         yield
@@ -72,29 +73,29 @@ def parsing(path: str | os.PathLike[str], fault: str, advice: str = "") -> Itera
         raise
     except Exception as error:
         text = " ".join(str(error).split())
-        reason = "it asks for more memory than there is" if isinstance(error, MemoryError) else text
+        reason = "it needs more memory than there is" if isinstance(error, MemoryError) else text
         reason = reason if len(reason) <= 300 else f"{reason[:297]}..."
         raise DataFileError(f"{path}: {fault} ({reason or type(error).__name__}){advice}") from error
 
 
 def check_size(path: str | os.PathLike[str], needed: int, packed: int | None = None, advice: str = "") -> None:
-    """Refuse data of `needed` bytes that memory does not hold, or that `packed` bytes of a file cannot honestly be."""
+    """Raise a DataFileError if `needed` bytes exceed the free memory, or are too many for `packed` bytes of a file."""
     if packed is not None and needed > max(UNPACKED, RATIO * packed):
         raise DataFileError(
-            f"{path}: {amount(packed)} would become {amount(needed)} in memory; packed data may become "
-            f"{amount(UNPACKED)}, or {RATIO} times their size{advice}"
+            f"{path}: {amount(packed)} would become {amount(needed)} in memory; unpacked data may have "
+            f"{amount(UNPACKED)}, or {RATIO} times the size of the file{advice}"
         )
     if needed > (free := free_memory()):
         raise DataFileError(f"{path}: would take {amount(needed)} of memory, and {amount(free)} are free{advice}")
 
 
 def size_of(file: io.BufferedReader) -> int:
-    """Bytes in an open file."""
+    """Size of an open file in bytes."""
     return os.fstat(file.fileno()).st_size
 
 
 def read_all(path: str | os.PathLike[str]) -> bytes:
-    """All bytes of a file that is small by its nature, such as a picture."""
+    """All bytes of a small file, such as a picture, of at most `UNPACKED` bytes."""
     with opened(path) as file:
         size = size_of(file)
         if size > UNPACKED:
@@ -104,9 +105,9 @@ def read_all(path: str | os.PathLike[str]) -> bytes:
 
 
 def read_text(path: str | os.PathLike[str]) -> str:
-    """A text in UTF-8; that of an .xz unpacked.
+    """The text of a file in UTF-8, unpacked if it is an .xz.
 
-    A file that has zero bytes at its beginning is refused: it is binary, or in UTF-16.
+    Zero bytes at its beginning are an error: the file is binary, or in UTF-16.
     """
     packed = Path(path).suffix.lower() == ".xz"
     fault = "not a whole .xz file" if packed else "cannot be read"
@@ -117,7 +118,7 @@ def read_text(path: str | os.PathLike[str]) -> str:
         with parsing(path, fault):
             piece = stream.read(FIRST)
         check_text(path, piece)
-        check_size(path, 3 * size)  # its bytes, the text, its lines
+        check_size(path, 3 * size)  # the bytes, the text and its lines
         while piece:
             raw += piece
             if packed:
@@ -132,15 +133,15 @@ def read_text(path: str | os.PathLike[str]) -> str:
 
 
 def read_lines(path: str | os.PathLike[str]) -> list[str]:
-    """The lines of a text file in UTF-8, or of an .xz with one in it.
+    """The lines of a text file in UTF-8, unpacked if it is an .xz.
 
-    They end at a line feed only: str.splitlines would also cut at U+2028 and other rare characters.
+    Lines end at a line feed only: str.splitlines would also split at U+2028 and other rare characters.
     """
     lines = read_text(path).replace("\r\n", "\n").split("\n")
     return lines[:-1] if lines[-1] == "" else lines
 
 
 def check_text(path: str | os.PathLike[str], beginning: bytes) -> None:
-    """Refuse a beginning that is of no text in UTF-8."""
+    """Raise a DataFileError if the beginning of a file has zero bytes."""
     if b"\0" in beginning:
-        raise DataFileError(f"{path}: not a text file in UTF-8 (it holds zero bytes)")
+        raise DataFileError(f"{path}: not a text file in UTF-8 (it has zero bytes)")

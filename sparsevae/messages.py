@@ -1,8 +1,8 @@
-"""The one place that writes to a user: messages to standard error, results to standard output.
+"""All output of the library: messages go to standard error, results to standard output.
 
-A message is never worth the work that it is about: where standard error is missing (``2>&-``, pythonw), closed or
-full, messages are lost and nothing else is. A result that cannot be written is an OSError. Characters that a stream's
-encoding lacks are escaped. Warnings are in `advice`.
+A message that cannot be written, since standard error is missing (``2>&-``, pythonw), closed or full, is dropped
+without an error. A result that cannot be written is an OSError. Characters outside of a stream's encoding are escaped.
+Warnings are in `exceptions`.
 """
 
 from __future__ import annotations
@@ -16,31 +16,31 @@ from typing import IO, Any, cast
 
 
 def note(line: str) -> None:
-    """Write one line to standard error; never raises, and never writes anywhere else."""
+    """Write one line to standard error; never raises."""
     standard_error().write(f"{line}\n")
 
 
 def show(result: object = "") -> None:
-    """Write a result and a line end to standard output, where there is one; an OSError names it where that fails."""
+    """Write a result and a line end to standard output, if there is one; raise an OSError if that fails."""
     if sys.stdout is None:
         return
     try:
         _write(sys.stdout, f"{result}\n")
-    except (OSError, ValueError) as error:  # ValueError: it was closed
+    except (OSError, ValueError) as error:  # ValueError: the stream is closed
         number = getattr(error, "errno", None) or errno.EBADF
         raise OSError(number, os.strerror(number), "standard output") from error
 
 
 def standard_error() -> IO[str]:
-    """Standard error of this moment as a file that never fails: what it does not take is lost."""
+    """The current standard error as a file that never raises: text that cannot be written is dropped."""
     return cast(IO[str], _NeverFails(sys.stderr))
 
 
 class _NeverFails:
-    """As much of a text file as print and rich's Console use."""
+    """The methods of a text file that print and rich's Console use."""
 
     def __init__(self, stream: Any) -> None:
-        self._stream = getattr(stream, "rich_proxied_file", stream)  # while a bar stands, rich has its own there
+        self._stream = getattr(stream, "rich_proxied_file", stream)  # rich replaces the stream while a bar is shown
 
     @property
     def encoding(self) -> str:
@@ -52,7 +52,7 @@ class _NeverFails:
         return len(text)
 
     def flush(self) -> None:
-        """Every write is flushed already."""
+        """Do nothing: every write is flushed."""
 
     def isatty(self) -> bool:
         with suppress(Exception):
@@ -71,7 +71,7 @@ def _write(stream: Any, text: str) -> None:
 
 @contextmanager
 def escaped() -> Iterator[None]:
-    """Have characters that standard output's encoding lacks escaped, also in what others write to it."""
+    """Within the block, characters outside of standard output's encoding are escaped, also in output of others."""
     stream: Any = sys.stdout
     before = getattr(stream, "errors", None)
     if not hasattr(stream, "reconfigure"):
@@ -81,26 +81,26 @@ def escaped() -> Iterator[None]:
     try:
         yield
     finally:
-        with suppress(OSError, ValueError):  # it was closed, or has failed
+        with suppress(OSError, ValueError):  # the stream is closed, or has failed
             stream.reconfigure(errors=before)
 
 
 def occupy_descriptors() -> None:
     """Open the null device as each of the descriptors 0, 1 and 2 that is closed.
 
-    Otherwise the next files to be opened would get them, and what C libraries print would land in a model.
+    Otherwise the next opened files would get these descriptors, and C libraries could print into a model's file.
     """
     for descriptor in range(3):
         try:
             os.fstat(descriptor)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # takes the lowest one that is free
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest free descriptor
 
 
 def finished(code: int) -> int:
-    """The exit code of this process, which is about to end: a 0 becomes a 1 where standard output has failed.
+    """The exit code at the end of the process: 1 instead of 0 if standard output cannot be flushed.
 
-    A stream that fails is closed; Python would flush it once more, fail, and exit with 120.
+    A stream that fails is closed; otherwise Python would flush it again, fail, and exit with 120.
     """
     for stream in (sys.stdout, sys.stderr):
         try:

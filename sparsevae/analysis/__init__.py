@@ -1,1 +1,1 @@
-"""What can be asked of a fitted model."""
+"""Analyses of a fitted model."""

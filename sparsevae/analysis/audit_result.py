@@ -1,4 +1,4 @@
-"""Audit: one number per unit, and a verdict."""
+"""The result of `audit`: measurements per unit and a verdict on the size of the code."""
 
 from __future__ import annotations
 
@@ -10,47 +10,47 @@ import numpy as np
 import torch
 
 from sparsevae.latent.codes import active
-from sparsevae.tables.printed import aligned, json_value
+from sparsevae.tables.printed import Result, json_value
 
 ACTIVE_KL = 0.01  # nats
 Array = np.ndarray[Any, Any]
 _ADVICE = {
-    "collapsed": "hardly a unit is used. Its size is not what is wrong: try a KL warm-up, more steps, a smaller weight "
-    "of the KL or, with gates, a larger alpha.",
+    "collapsed": "hardly any unit is used. Keep the size, and try a KL warm-up, more steps, a smaller weight of the KL "
+    "or, with gates, a larger alpha.",
     "oversized": "many are left over. A smaller code may do; prune() removes units that the bound does not miss.",
-    "well sized": "a few units are left over, so the code is as large as the data and the networks ask for.",
+    "well sized": "a few units are inactive, so the code is as large as the data and the networks need.",
     "too small": "none is inactive. A larger code may use more.",
-    "undecided": "the others are never likelier on than off, so that the code leaves out what draws say. Train for "
-    "longer, or with a prior that has units on more often, before judging the size.",
+    "undecided": "the p_on of the others is always below 1/2, so the codes show fewer units than draws use. Train for "
+    "longer, or with a prior that has units on more often, before changing the size.",
 }
 
 
 @dataclass(frozen=True, eq=False)
-class Audit:
-    """What `audit` found: one number per unit, (J,), and a verdict. A table when printed.
+class Audit(Result):
+    """The result of `audit`: measurements per unit, (J,), and a verdict. It prints as a table.
 
-    A unit is active when two of three definitions say so: `active_by_variance`, `active_by_kl`, `active_by_gain`. One
-    alone misjudges: a gate that is shut for good has a KL and no use, and the luck of draws may give a dead unit a
-    gain above its KL. `p_on` is no evidence: a spike-and-slab unit that idles at p_on = alpha is neither on nor dead.
-    All this is about draws of q(z|x). The code that `transform` gives is its mode, where a unit is on if it is likelier
-    on than off: `in_code` says which units any row's code shows, and the verdict is about both.
-    Without noise (`mean_variance` 0 everywhere) a code has no scale, since a penalty shrinks it at no cost. There
-    variance and KL, which is then that penalty, half the mean square, are measured beside the largest unit's; they say
-    the same thing twice, so a unit is active when its variance and its gain say so, which must be .01 nats at least:
-    nats have a scale.
+    A unit is active if at least two of `active_by_variance`, `active_by_kl` and `active_by_gain` hold. One alone is
+    not enough: a gate that is always off has a KL and no effect, and by chance the draws may give an inactive unit a
+    gain above its KL. `p_on` is no criterion: an unused spike-and-slab unit may have p_on = alpha in every row.
+    These three are measured on draws of q(z|x). The codes of `transform` are modes, where a unit is on if p_on > 1/2:
+    `in_code` has the units that are on in the code of some row, and the verdict depends on both.
+    Without noise (`mean_variance` is 0 for all units) a code has no scale: a penalty can shrink it at no cost. Then the
+    KL is that penalty, half the mean square, and variance and KL are compared with those of the largest unit. Both
+    measure the same, so a unit is active if `active_by_variance` and `active_by_gain` hold, with a gain of at least
+    .01 nats.
 
     Attributes
     ----------
     rows, gain_rows : int
-        Rows seen, and those of them that gains were measured on.
+        Number of rows, and number of rows on which gains were measured.
     mean : (J,)
-        Mean over rows of the mean of q(z_j|x): what `prune` puts in the unit's place.
+        Mean over rows of the mean of q(z_j|x): the constant by which `prune` replaces a unit.
     var_mean, mean_variance : (J,)
         Variance over rows of the mean of q(z_j|x), and mean over rows of its variance.
     kl, gain : (J,)
         Nats per row.
     p_on, on : (J,)
-        Mean probability of being on, and share of rows whose code (the mode) is not zero there. 1 without gates.
+        Mean probability of being on, and share of rows whose code (the mode) is not zero there; 1 without gates.
     hoyer, aggregate_hoyer : float
         Hoyer's sparsity of the codes, 0 for dense to 1 for one-hot: mean over rows, and of the mean row. See
         `sparsevae.metrics.average_hoyer` and `aggregate_hoyer`.
@@ -70,26 +70,27 @@ class Audit:
 
     @property
     def variance_law(self) -> Array:
-        """var_mean + mean_variance: near 1 for a trained code with a standard normal prior.
+        """var_mean + mean_variance, (J,): near 1 for a trained code with a standard normal prior.
 
-        Near p_on for a spike-and-slab whose prior has slabs N(0, 1). Other priors, such as MAT's, have no such law.
+        Near p_on for a spike-and-slab whose prior has slabs N(0, 1). For other priors, such as MAT's, no value is
+        expected.
         """
         total: Array = self.var_mean + self.mean_variance
         return total
 
     @property
     def active_by_variance(self) -> Array:
-        """The mean of q(z_j|x) varies by more than .01."""
+        """True for units whose var_mean is above .01, (J,)."""
         return active(torch.from_numpy(self.var_mean), noisy=self._noisy).numpy()
 
     @property
     def active_by_kl(self) -> Array:
-        """The mean KL is above .01 nats."""
+        """True for units whose mean KL is above .01 nats, (J,)."""
         return active(torch.from_numpy(self.kl), noisy=self._noisy, least=ACTIVE_KL).numpy()
 
     @property
     def active_by_gain(self) -> Array:
-        """The unit brings more than it costs."""
+        """True for units whose gain is above their KL, (J,)."""
         return np.asarray(self.gain > np.maximum(self.kl, -np.inf if self._noisy else ACTIVE_KL))
 
     @property
@@ -98,12 +99,12 @@ class Audit:
 
     @property
     def _gates(self) -> bool:
-        """Whether units can be off."""
+        """True if some unit can be off."""
         return bool((self.p_on < 1).any())
 
     @property
     def active(self) -> Array:
-        """Two of the three definitions agree, or gain and variance where there is no noise; (J,) of bool."""
+        """True for units that fulfil two of the three definitions; without noise variance and gain, (J,)."""
         votes = [self.active_by_variance, self.active_by_gain, *([self.active_by_kl] if self._noisy else [])]
         return np.asarray(np.sum(votes, 0) >= 2)
 
@@ -117,7 +118,7 @@ class Audit:
 
     @property
     def in_code(self) -> Array:
-        """The active units that are on in the code (the mode) of some row, (J,) of bool; without gates all of these."""
+        """True for active units that are on in the code (the mode) of some row, (J,); without gates all of them."""
         return np.asarray(self.active & (self.on > 0))
 
     @property
@@ -131,10 +132,9 @@ class Audit:
 
     @property
     def verdict(self) -> str:
-        """collapsed (under 5 % active), oversized (over 25 % inactive), well sized, or too small (none inactive).
+        """collapsed (under 5 % active), oversized (over 25 % inactive), too small (none inactive), or well sized.
 
-        undecided where that cannot be said: draws use the active units, but the codes of all rows show under half of
-        them.
+        undecided if fewer than half of the active units are on in the code of some row.
         """
         if self.n_active < 0.05 * self.n_components:
             return "collapsed"
@@ -146,42 +146,39 @@ class Audit:
 
     @property
     def suggested_size(self) -> int:
-        """The active units and an eighth more, to see that some stay unused; twice the size where none did.
-
-        A collapsed code and an undecided one keep their size, which is not what is wrong with them.
-        """
+        """If oversized, 9/8 of the number of active units; twice the size if too small; otherwise the size as it is."""
         if self.verdict == "oversized":
             return min(self.n_components, self.n_active + math.ceil(self.n_active / 8))
         return 2 * self.n_components if self.verdict == "too small" else self.n_components
 
     @property
     def words(self) -> str:
-        """The verdict as a sentence, with its reason and, where the size is to be judged, the suggested one."""
+        """The verdict as a sentence with its reason and, unless collapsed or undecided, the suggested size."""
         count = f"{self.n_active} of {self.n_components} units are active{' in draws' if self._gates else ''}"
-        if loss := int((self.active & ~self.active_by_gain).sum()):  # by the other two definitions
+        if loss := int((self.active & ~self.active_by_gain).sum()):  # active by variance and KL
             count += f", {loss} of them at a loss (gain not above KL)"
         if self._gates:
             count += f"; {self.n_in_code} of them show in the code of some row"
         words = f"{self.verdict}: {count}; {_ADVICE[self.verdict]}"
-        return (
-            words if self.verdict in ("collapsed", "undecided") else f"{words} Suggested size: {self.suggested_size}."
-        )
+        if self.verdict not in ("collapsed", "undecided"):
+            words += f" Suggested size: {self.suggested_size}."
+        return words
 
     @property
     def legend(self) -> str:
-        """What goes below the table: its letters, and the sparsity of the whole code."""
-        voters = "two of" if self._noisy else "both v and g of"
-        least = ".01" if self._noisy else ".01 of the largest"
-        paid = "gain > KL" if self._noisy else "gain > KL and .01"
-        letters = f"active: {voters} v (var(mu) > {least}), k (KL > {least}), g ({paid}); "
-        letters += "mu, s2: mean, variance of q(z|x)"
+        """The text below the table: the meaning of its letters, and Hoyer's sparsity of the codes."""
+        if self._noisy:
+            letters = "active: two of v (var(mu) > .01), k (KL > .01), g (gain > KL)"
+        else:
+            least = ".01 of the largest"
+            letters = f"active: both v and g of v (var(mu) > {least}), k (KL > {least}), g (gain > KL and .01)"
         hoyer = f"Hoyer {self.hoyer:.3f} (mean over rows), {self.aggregate_hoyer:.3f} (of the mean row)"
-        return f"{letters}\n{hoyer}"
+        return f"{letters}; mu, s2: mean, variance of q(z|x)\n{hoyer}"
 
     def table(self) -> tuple[list[str], list[list[str]]]:
-        """Header and lines of text, one line a unit, those with the largest KL first.
+        """Header and lines of text, one line per unit in order of falling KL.
 
-        `active` is the judgement, with a letter for each definition that says yes: v, k, g as in `legend`.
+        The column `active` has yes or no, and a letter for each definition that holds: v, k, g as in `legend`.
         """
         columns = {
             "unit": [str(j) for j in range(self.n_components)],
@@ -200,20 +197,13 @@ class Audit:
         return list(columns), [[c[j] for c in columns.values()] for j in order]
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain numbers and lists, for JSON: NaN and infinity are None."""
+        """Plain numbers and lists, for JSON: NaN and infinity become None."""
         own = json_value(self)
-        derived = ("variance_law", "active_by_variance", "active_by_kl", "active_by_gain", "active", "in_code")
-        units = {k: v for k, v in own.items() if isinstance(v, list)} | {k: getattr(self, k).tolist() for k in derived}
-        return {
-            **{k: v for k, v in own.items() if k not in units},
-            "n_components": self.n_components,
-            "n_active": self.n_active,
-            "n_in_code": self.n_in_code,
-            "inactive_share": self.inactive_share,
-            "verdict": self.verdict,
-            "suggested_size": self.suggested_size,
-            "units": units,
-        }
+        per_unit = ("variance_law", "active_by_variance", "active_by_kl", "active_by_gain", "active", "in_code")
+        units = {k: v for k, v in own.items() if isinstance(v, list)} | {k: getattr(self, k).tolist() for k in per_unit}
+        whole = ("n_components", "n_active", "n_in_code", "inactive_share", "verdict", "suggested_size")
+        rest = {k: v for k, v in own.items() if k not in units} | {k: getattr(self, k) for k in whole}
+        return {**rest, "units": units}
 
     def __str__(self) -> str:
-        return f"{aligned(*self.table())}\n\n{self.legend}\n{self.words}"
+        return f"{super().__str__()}\n{self.words}"

@@ -1,14 +1,14 @@
-r"""What codes say about classes: sparsity, gates, words and a linear probe, class by class.
+r"""Codes compared by class: sparsity, gates, words and a linear probe.
 
 After Prokhorov, Li, Shareghi and Collier, "Hierarchical sparse variational autoencoder for text encoding", figures 3
 and 4, appendices D.4 and E. Codes Z are (n, J), of n rows in C classes.
 
-- Sparsity: Av.Hoyer of rows and Agg.Hoyer of their average code. Where the two are alike, rows share one pattern of
-  zeros. It is told of hard draws and of means: of units with gates slab means, and gated means P(on) mu, of HSVAE with
-  one draw of gamma.
-- Gates: :math:`\gamma_c = \frac{1}{n_c} \sum_{i \in c} P(\text{off} \mid x_i)`, (C, J), and how distinct its rows are.
-- Words, where X is texts: the KL of every pair of classes' word distributions.
-- Probe: what a multinomial logistic regression reads from the codes.
+- Sparsity: Av.Hoyer of rows and Agg.Hoyer of their average code. If the two are equal, all rows have the same zeros.
+  Both are measured on hard draws and on means: for units with gates on slab means and on gated means P(on) mu, for
+  HSVAE with one draw of gamma.
+- Gates: :math:`\gamma_c = \frac{1}{n_c} \sum_{i \in c} P(\text{off} \mid x_i)`, (C, J), and the distance of its rows.
+- Words, if X is texts: the KL between the word distributions of every pair of classes.
+- Probe: test accuracy of a multinomial logistic regression on the codes.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from torch import Tensor
 
 from sparsevae import metrics
 from sparsevae.analysis.audit import check_coder
-from sparsevae.checks import check_number, check_seed
+from sparsevae.checks import POSITIVE, check_seed
 from sparsevae.estimator.coder import SparseCoder
 from sparsevae.estimator.samples import draws as draws_of
 from sparsevae.estimator.samples import means as means_of
 from sparsevae.inputs.texts import Texts
 from sparsevae.metrics.arrays import labels, matrix
-from sparsevae.tables.printed import aligned, json_value
+from sparsevae.tables.printed import Result, json_value
 
-RARE = 0.05  # appendix D.4: the share of units, those on least often, that no average code shows
-OWN_UNITS = 3  # units a class turns on that its line has room for
+RARE = 0.05  # appendix D.4: this share of units, those on least often, is left out of average codes
+OWN_UNITS = 3  # most units in the table's column of units that a class uses more than the others
 Array = np.ndarray[Any, Any]
 
 
 class Separation(NamedTuple):
-    """How far the means of classes lie apart: a unit, and as a share of the distance of two rows of one class."""
+    """Distance of the means of two classes: per unit, and relative to the distance of two rows of one class."""
 
     distance: float
     relative: float
@@ -50,17 +50,18 @@ def separation(values: Any, y: Any) -> Separation:
         w = \frac{1}{n - C} \sum_i \lVert v_i - g_{y_i} \rVert^2, \qquad
         b = \operatorname{mean}_{a < c} \lVert g_a - g_c \rVert^2 - w \left(\tfrac{1}{n_a} + \tfrac{1}{n_c}\right).
 
-    The last term is what chance adds to the distance of two means, so b is 0 on average where classes do not differ.
+    The last term is the expected contribution of chance, so b is 0 on average if classes do not differ.
     `distance` is :math:`\sqrt{b / J}`, in the units of the values. `relative` is :math:`\sqrt{b / 2w}`: 2w is the mean
-    squared distance of two rows of one class. 0: one pattern for all; 1: classes are as unlike as two of their rows.
-    Look at both: where rows of a class hardly differ, a difference too small to see is large beside theirs.
+    squared distance of two rows of one class. It is 0 if all classes have the same mean, and 1 if class means differ as
+    much as two rows of one class. Read both: if the rows of a class hardly differ, `relative` is large even for a
+    negligible `distance`.
 
     >>> found = separation([[0.0, 1.0], [0.2, 1.0], [1.0, 1.0], [1.2, 1.0]], ["a", "a", "b", "b"])  # w .02, b .98
     >>> round(found.distance, 6), round(found.relative, 6)
     (0.7, 4.949747)
     """
     v = matrix(values, "values")
-    v = v - v[0]  # a unit that never changes then adds nothing at all, rather than its rounding
+    v = v - v[0]  # constant units are then exactly 0, without rounding errors
     y, number = _checked(y, len(v), "y")
     which = np.unique(y, return_inverse=True)[1]
     means = np.array([v[which == c].mean(0) for c in range(len(number))])
@@ -68,19 +69,19 @@ def separation(values: Any, y: Any) -> Separation:
     a, c = np.triu_indices(len(number), 1)
     apart = np.square(means[a] - means[c]).sum(1) - within * (1 / number[a] + 1 / number[c])
     between = max(0.0, float(apart.mean()))
-    alike = float(np.inf if between else 0.0)  # what is left to say where the rows of a class are all the same
-    relative = float(np.sqrt(between / (2 * within))) if within else alike
+    limit = float(np.inf if between else 0.0)  # for equal rows within every class
+    relative = float(np.sqrt(between / (2 * within))) if within else limit
     return Separation(float(np.sqrt(between / v.shape[1])), relative)
 
 
 @dataclass(frozen=True, eq=False)
 class ClassSparsity:
-    """Hoyer's sparsity of one kind of code, over all rows and by class, (C,). Of several draws the mean.
+    """Hoyer's sparsity of one kind of code, over all rows and by class, (C,); the mean over draws.
 
-    `average` is Av.Hoyer. Agg.Hoyer comes twice: `aggregate` of the mean of absolute values, `printed` of the signed
-    mean, as the paper prints it (figure 3). By class the printed form hides the units that are on least often, by one
-    mask for all classes (appendix D.4). `class_printed` is None where that mask would hide every unit, as it does
-    where all are on equally often.
+    `average` is Av.Hoyer. Agg.Hoyer has two forms: `aggregate` uses the mean of absolute values, `printed` the signed
+    mean, as in the paper (figure 3). By class the printed form leaves out the units that are on least often, the same
+    units for all classes (appendix D.4). `class_printed` is None if that would leave out every unit, as it does if all
+    are on equally often.
     """
 
     average: float
@@ -91,34 +92,34 @@ class ClassSparsity:
     class_printed: Array | None
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain numbers and lists: NaN and infinity are None."""
+        """Plain numbers and lists, for JSON: NaN and infinity become None."""
         return dict(json_value(self))
 
 
 @dataclass(frozen=True, eq=False)
-class Classes:
-    """What `classes` found. A table when printed.
+class Classes(Result):
+    """The result of `classes`. It prints as a table.
 
     Attributes
     ----------
     name : str
         The estimator's class.
     rows, draws : int
-        Rows measured, and draws of each.
+        Number of rows, and of draws per row.
     classes, counts : (C,)
-        Labels in rising order, and their rows.
+        Labels in rising order, and the number of rows of each.
     sparsity : dict of ClassSparsity
-        Of "draws"; of "slab" means and "gated" means where units have gates and sizes, else of the "mean".
+        Keys: "draws"; and "slab" and "gated" (means) for units with gates and sizes, "mean" for all others.
     gates : (C, J) or None
         gamma_class, the mean P(off) of every unit (appendix E); None for dense codes.
     separation : Separation or None
-        How distinct the gates of classes are.
+        Distance of the gates of two classes; None for dense codes.
     words : (C,) or None
-        Words of each class; None where X is not texts.
+        Number of words per class; None unless X is texts.
     word_kl : (C, C) or None
         KL(words of row's class || words of column's class), nats, add-1 smoothed (figure 4(b)).
     accuracy, accuracy_one_draw, majority : float
-        Test accuracy of a probe on the mean of the draws, on one draw, and of the commonest class for all.
+        Test accuracy of a probe on the mean of the draws, on one draw, and of predicting the commonest class.
     """
 
     name: str
@@ -136,14 +137,14 @@ class Classes:
     majority: float
 
     def own_units(self, c: int) -> list[tuple[int, float]]:
-        """The units that class number c has on more than the other classes do, and by how much, most first."""
+        """Units whose P(on) is higher in class number c than in the others, with the difference, in falling order."""
         if self.gates is None:
             return []
         more = np.delete(self.gates, c, 0).mean(0) - self.gates[c]  # of P(on)
         return [(int(j), float(more[j])) for j in np.argsort(-more, kind="stable") if more[j] > 0]
 
     def table(self, of: str = "draws") -> tuple[list[str], list[list[str]]]:
-        """Header and lines of text: all rows, then a line a class; Hoyer's sparsity is that of one kind of code."""
+        """Header and lines of text: one for all rows, then one per class; `of` is a key of `sparsity`."""
         if of not in self.sparsity:
             raise ValueError(f"of must be one of {', '.join(self.sparsity)}; got {of!r}.")
         found, n = self.sparsity[of], len(self.classes)
@@ -163,8 +164,8 @@ class Classes:
 
     @property
     def legend(self) -> str:
-        """What goes below the table: gates, words and the probe, in sentences."""
-        lines = [f"{self.name}: Hoyer of {self.draws} draws a row; printed: of the signed mean, as in the paper."]
+        """The text below the table: gates, words and the probe."""
+        lines = [f"{self.name}: Hoyer of {self.draws} draws per row; printed: of the signed mean, as in the paper."]
         lines += [
             f"{'means' if kind == 'mean' else f'{kind} means'}: "
             f"Av.Hoyer {s.average:.3f}, Agg.Hoyer {s.aggregate:.3f}, printed {s.printed:.3f}"
@@ -173,7 +174,8 @@ class Classes:
         ]
         if self.separation is not None:
             apart, relative = self.separation
-            lines.append(f"gates of two classes differ by {apart:.3f} a unit, {relative:.2f} of two rows of one class")
+            beside = f"{relative:.2f} of the distance of two rows of one class"
+            lines.append(f"gates of two classes differ by {apart:.3f} per unit, {beside}")
         if self.word_kl is not None:
             each = self.word_kl[~np.eye(len(self.classes), dtype=bool)]
             lines.append(f"words of two classes: KL {each.mean():.3f} nats ({each.min():.3f} to {each.max():.3f})")
@@ -182,13 +184,6 @@ class Classes:
             f"one class for all: {self.majority:.3f}"
         )
         return "\n".join(lines)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain numbers and lists, for JSON: NaN and infinity are None."""
-        return dict(json_value(self))
-
-    def __str__(self) -> str:
-        return f"{aligned(*self.table())}\n\n{self.legend}"
 
 
 def classes(
@@ -201,22 +196,22 @@ def classes(
     draws: int = 5,
     seed: int = 0,
 ) -> Classes:
-    """Compare the classes y of rows X by the codes of a fitted estimator, and by their words where X is texts.
+    """Compare the classes y of rows X by the codes of a fitted estimator and, if X is texts, by their words.
 
     Parameters
     ----------
     est : SparseCoder
         A fitted estimator of this library.
     X, y : rows and their labels, (n,)
-        Two classes at least, of two rows each at least. Everything is measured on X; the probe learns from one half of
-        each class and is scored on the other. Equal rows have equal draws, so without duplicates, please: a row that is
-        in both halves is known by heart.
+        At least two classes, of at least two rows each. Everything is measured on X; the probe is fitted on one half
+        of each class and scored on the other. Equal rows have equal draws: drop duplicates, since a row in both halves
+        would raise the accuracy.
     X_test, y_test : optional
-        With them the probe learns from all of X, and everything is measured on X_test.
+        If given, the probe is fitted on all of X, and everything is measured on X_test.
     draws : int
-        Hard draws of q(z|x) a row: sparsity is averaged over them, the probe reads their mean.
+        Hard draws of q(z|x) per row: sparsity is averaged over them, and the probe takes their mean.
     seed : int
-        Of the draws, and of the halves.
+        Seed of the draws and of the split into halves.
 
     Examples
     --------
@@ -230,7 +225,7 @@ def classes(
     ((10, 32), True)
     """
     check_coder("classes", est)
-    check_number("draws", draws, "an integer above 0", lambda n: n > 0, whole=True)
+    POSITIVE.check("draws", draws, whole=True)
     if (X_test is None) != (y_test is None):
         raise TypeError("X_test and y_test go together: give both, or neither.")
     check_seed("seed", seed)
@@ -250,7 +245,6 @@ def classes(
         y_drawn = y
     kinds = {"draws": Z, **{kind: mean[None] for kind, mean in means_of(est, X, seed).items()}}
     off, words = _off(est, X), _words(est, X)
-    values, frequency = np.unique(y_learn, return_counts=True)
     return Classes(
         name=type(est).__name__,
         rows=Z.shape[1],
@@ -264,12 +258,18 @@ def classes(
         word_kl=None if words is None else metrics.class_word_divergence(words, y),
         accuracy=metrics.linear_probe(codes.mean(0), y_learn, drawn.mean(0), y_drawn),
         accuracy_one_draw=metrics.linear_probe(codes[0], y_learn, drawn[0], y_drawn),
-        majority=float((y_drawn == values[frequency.argmax()]).mean()),
+        majority=majority_accuracy(y_learn, y_drawn),
     )
 
 
+def majority_accuracy(y_learn: Array, y: Array) -> float:
+    """Share of the labels y that equal the commonest of y_learn."""
+    values, counts = np.unique(y_learn, return_counts=True)
+    return float((y == values[counts.argmax()]).mean())
+
+
 def _checked(y: Any, n: int, name: str) -> tuple[Array, Array]:
-    """Labels (n,), and the rows of each class: two classes at least, of two rows each at least."""
+    """Labels (n,) and the number of rows per class, (C,); refuses fewer than two classes or two rows per class."""
     y = labels(y, n, name)
     found, number = np.unique(y, return_counts=True)
     if len(found) < 2 or number.min() < 2:
@@ -279,7 +279,7 @@ def _checked(y: Any, n: int, name: str) -> tuple[Array, Array]:
 
 
 def _halves(y: Array, seed: int) -> tuple[Array, Array]:
-    """Every second row of each class, in random order, and the others."""
+    """Positions of the two halves of the rows: each class is split in random order."""
     order = np.random.default_rng(seed).permutation(len(y))
     order = order[np.argsort(np.unique(y, return_inverse=True)[1][order], kind="stable")]
     rank = np.concatenate([np.arange(k) for k in np.unique(y, return_counts=True)[1]])  # within its class
@@ -287,7 +287,7 @@ def _halves(y: Array, seed: int) -> tuple[Array, Array]:
 
 
 def _sparsity(draws: Array, y: Array) -> ClassSparsity:
-    """Hoyer of codes (draws, n, J), each number the mean over draws."""
+    """Hoyer's sparsity of codes (draws, n, J), averaged over draws."""
     each = [metrics.class_hoyer(Z, y) for Z in draws]
     printed = [found for Z in draws if (found := _printed(Z, y)) is not None]
     whole = metrics.CodeHoyer(*np.mean([metrics.code_hoyer(Z) for Z in draws], axis=0).tolist())
@@ -300,15 +300,15 @@ def _sparsity(draws: Array, y: Array) -> ClassSparsity:
 
 
 def _printed(Z: Array, y: Array) -> Array | None:
-    """Figure 3(b); None where no unit is on more often than the rarest, which is all that can be wrong by now."""
+    """Figure 3(b); None if all units are on equally often."""
     try:
         return metrics.class_hoyer(Z, y, absolute=False, rare=RARE).aggregate
-    except ValueError:
+    except ValueError:  # the only possible cause: the codes were checked before
         return None
 
 
 def _off(est: SparseCoder, X: Any) -> Array | None:
-    """P(off) of rows that were read, (n, J): of HSVAE E[gamma], of other gates 1 - p_on; None for dense codes."""
+    """P(off) of checked rows, (n, J): E[gamma] for HSVAE, 1 - p_on for other gates; None for dense codes."""
 
     def off(q: Any) -> Tensor:
         p_on: Tensor = q.p_on if hasattr(q, "p_on") else q.mean[:, :0]
@@ -319,7 +319,7 @@ def _off(est: SparseCoder, X: Any) -> Array | None:
 
 
 def _words(est: SparseCoder, X: Any) -> Any:
-    """Word counts of rows that were read, (n, V), CSR; None where X is not texts."""
+    """Word counts of checked rows, (n, V), CSR; None unless X is texts."""
     if not isinstance(est.input_, Texts):
         return None
     return metrics.word_counts(X, len(est.input_.vocabulary))

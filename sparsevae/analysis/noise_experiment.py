@@ -1,8 +1,8 @@
-"""Why a unit dies, as an experiment: add noise to it until it costs more than it brings (Asperti, figure 14).
+"""An experiment on the collapse of a unit: add noise to it until its gain falls below its KL (Asperti, figure 14).
 
-The decoder hears z_j + noise * N(0, 1) instead of z_j, while q(z|x) and its KL stay as they are. The network answers
-with larger means, which cost KL, until the gain falls below the KL; then the unit collapses. Without the noise it can
-come back.
+The decoder gets z_j + noise * N(0, 1) instead of z_j, while q(z|x) and its KL keep their definition. Under
+training the means grow, which raises the KL, until the gain falls below the KL; then the unit collapses. Without the
+noise it can become active again.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution
 
-from sparsevae.analysis.audit import audit, check_coder, check_gain_rows
-from sparsevae.analysis.measure import measure
-from sparsevae.checks import check_number
+from sparsevae.analysis.audit import audit, check_coder
+from sparsevae.analysis.measure import measure_fitted
+from sparsevae.checks import POSITIVE, In
 from sparsevae.distributions.gaussian import normal
 from sparsevae.estimator.coder import SparseCoder
 from sparsevae.exceptions import SparsityWarning
@@ -26,14 +26,14 @@ from sparsevae.inputs.batch import Batch
 from sparsevae.latent.codes import ACTIVE_VARIANCE
 from sparsevae.latent.model import LatentModel, Observed, Site, Trace
 from sparsevae.latent.posteriors import GaussianPosterior
+from sparsevae.parameters import check_value
 from sparsevae.sampling.draw import Draw
 from sparsevae.sampling.noise import PerRow, mix, row_keys
-from sparsevae.threads import inference
 from sparsevae.training.history import History
 
 
 class _Degraded(LatentModel):
-    """The same networks; the decoder hears z with noise, and frozen units stay at their prior whatever x is."""
+    """The same networks with noise between z and the decoder; q(z_j|x) of frozen units is the prior for every x."""
 
     noise: Tensor
     frozen: Tensor
@@ -49,7 +49,7 @@ class _Degraded(LatentModel):
         return normal(torch.where(self.frozen, 0.0, own.loc), torch.where(self.frozen, 1.0, own.scale))
 
     def degrade(self, q: Distribution, draw: Draw) -> tuple[Tensor, Tensor]:
-        """z, and what the decoder hears of it."""
+        """z (B, J), and z with the noise, the input of the decoder."""
         z = draw(q)
         return z, z + self.noise * draw.noise.normal(z)
 
@@ -73,9 +73,10 @@ def noise_experiment(
     revive: int = 20,
     gain_rows: int | None = 1000,
 ) -> History:
-    """Degrade one unit step by step until it collapses, then let it recover. `est` is left alone.
+    """Add growing noise to one unit until it collapses, then train without the noise. `est` is not changed.
 
-    Units that are inactive already are frozen at their prior, or the network would wake one of them up instead.
+    Units that are inactive at the start are frozen at their prior: otherwise training could replace the unit by one of
+    them.
 
     Parameters
     ----------
@@ -84,35 +85,37 @@ def noise_experiment(
     X : array
         Training rows.
     unit : int, optional
-        The unit to degrade; the active one with the smallest KL when left out.
+        The unit to degrade. Default: the active unit with the smallest KL.
     start, factor : float
-        First noise (standard deviation), and its growth from one stage to the next.
+        First standard deviation of the noise, and the factor of its growth from one stage to the next.
     most : int
-        Stages at the longest; noise stops growing where the gain falls below the KL.
+        Most stages with growing noise; it stops growing when the gain is below the KL.
     epochs : int
-        Passes over X in every stage.
+        Passes over X per stage.
     hold, revive : int
-        Stages at the longest with the last noise, until the unit's var_mean is below .01, and without noise, until it
-        is above .01 and its gain above its KL again.
+        Most stages with the last noise, until the unit's var_mean is below .01; and most stages without noise, until
+        var_mean is above .01 and the gain above the KL.
     gain_rows : int or None
         As in `audit`.
 
     Returns
     -------
     History
-        One row a stage: phase ("before", "degrade", "hold", "revive"), noise, gain, kl, var_mean, mean_variance.
+        One row per stage: phase ("before", "degrade", "hold", "revive"), noise, gain, kl, var_mean, mean_variance.
     """
     check_coder("noise_experiment", est)
-    check_number("start", start, "a number above 0", lambda v: v > 0)
-    check_number("factor", factor, "a number above 1", lambda v: v > 1)
+    POSITIVE.check("start", start)
+    In(1, None, "()").check("factor", factor)
     for name, count in {"most": most, "epochs": epochs, "hold": hold, "revive": revive}.items():
-        check_number(name, count, "an integer above 0", lambda v: v > 0, whole=True)
-    check_gain_rows(gain_rows)
+        POSITIVE.check(name, count, whole=True)
+    check_value("gain_rows", gain_rows, int | None, [POSITIVE])
     n = est.fitted_.n_units
     if unit is not None:
-        check_number("unit", unit, f"an integer, a unit from 0 to {n - 1}", lambda j: 0 <= j < n, whole=True)
+        In(0, n - 1).check("unit", unit, f"an integer, a unit from 0 to {n - 1}", whole=True)
     if type(est.model_) is not LatentModel:
-        raise TypeError(f"noise_experiment tells a plain VAE's story; {type(est).__name__} has one of its own.")
+        raise TypeError(
+            f"noise_experiment needs the generative process of a plain VAE; {type(est).__name__} has its own: use VAE."
+        )
     if not isinstance(est.model_.posterior, GaussianPosterior):
         raise TypeError(f"noise_experiment needs a Gaussian code, such as a VAE's; {type(est).__name__} has another.")
     found = audit(est, X, gain_rows=gain_rows)
@@ -127,13 +130,18 @@ def noise_experiment(
     copied.fitted_.model = model.eval()
     table = History()
 
+    def degraded(q: Distribution, x: Tensor) -> Tensor:
+        return model.degrade(q, Draw(PerRow(row_keys(x), mix(7)), hard=True))[1]
+
     def stage(phase: str, noise: float, passes: int) -> tuple[float, float, float]:
+        """Train with the noise, and append a row to the table; returns gain, KL and var_mean of the unit."""
         model.noise[unit] = noise
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", SparsityWarning)
             for _ in range(passes):
                 copied.partial_fit(X)
-        row = _look(copied, model, X, unit, gain_rows)
+        found = measure_fitted(copied, X, draw=degraded, gain_rows=gain_rows, units=[unit])
+        row = {k: float(getattr(found, k)[unit]) for k in ("gain", "kl", "var_mean", "mean_variance")}
         table.append({"phase": phase, "noise": noise, **row})
         return row["gain"], row["kl"], row["var_mean"]
 
@@ -145,7 +153,7 @@ def noise_experiment(
             break
         noise *= factor
     else:
-        return table  # it never paid to give the unit up
+        return table  # the gain never fell below the KL
     for _ in range(hold):
         if spread < ACTIVE_VARIANCE:
             break
@@ -155,21 +163,3 @@ def noise_experiment(
         if spread > ACTIVE_VARIANCE and gain > kl:
             break
     return table
-
-
-def _look(est: SparseCoder, model: _Degraded, X: Any, unit: int, gain_rows: int | None) -> dict[str, float]:
-    def draw(q: Distribution, x: Tensor) -> Tensor:
-        return model.degrade(q, Draw(PerRow(row_keys(x), mix(7)), hard=True))[1]
-
-    with inference(est.fitted_.device):
-        found = measure(
-            lambda rows: est.fitted_.blocks(rows).pairs(),
-            est.fitted_.rows(X),
-            model.encode,
-            model.decode,
-            lambda x, q: model.prior(x, model.encode),
-            draw=draw,
-            gain_rows=gain_rows,
-            units=[unit],
-        )
-    return {k: float(getattr(found, k)[unit]) for k in ("gain", "kl", "var_mean", "mean_variance")}

@@ -1,18 +1,18 @@
-r"""What a code of so many bits is worth: error and readability against bits a row, beside quantised PCA at equal bits.
+r"""Rate and distortion: reconstruction error and probe accuracy against bits per row, beside quantised PCA.
 
-For every cap c the rows are encoded with at most c units on, the codes become bits, and what comes out of the bits is
-decoded and read:
+For every cap c the rows are encoded with at most c units on and the codes are stored in bits. The stored codes are
+decoded and given to a probe:
 
-- codes of counts cost what `pack` takes for a row, and lose nothing;
+- codes of counts cost as many bits per row as `pack` takes, without loss;
 - codes of real values cost :math:`c\,(\lceil\log_2(K + 1)\rceil + v)`: which unit, and its value in v bits. Values are
   rounded to the middle of one of 2^v equal cells between the unit's least and greatest value.
 
-PCA gets the same bits, m components of b bits with m b at most the budget. Its cells lie within t standard deviations
-of a component's mean. It takes the b from 1 to 16, m = floor(budget / b) (all there are, where that is more) and, for
-each component, the t of `SPANS` that make the training error least; the directions are orthonormal, so that error is a
-sum over components.
+PCA gets the same budget of bits, for m components of b bits with m b at most the budget. Its cells lie within t
+standard deviations of a component's mean. The b from 1 to 16, with m = floor(budget / b) or all components if that is
+fewer, and for each component the t of `SPANS`, minimise the training error; the directions are orthonormal, so that
+error is a sum over components.
 
-One half of the rows settles every range, fits PCA and teaches the probe, the other half is measured.
+One half of the rows fits the ranges, PCA and the probe; the other half is measured.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse
 
-from sparsevae.checks import a_type, check_number, check_seed
+from sparsevae.analysis.classes import majority_accuracy
+from sparsevae.checks import In, a_type, check_seed
 from sparsevae.inputs.texts import Texts
 from sparsevae.latent.concatenated import ConcatenatedPosterior
 from sparsevae.latent.packing import bits_per_row
@@ -33,28 +34,28 @@ from sparsevae.latent.posteriors import DiscretePosterior, OneHotPosterior
 from sparsevae.metrics import linear_probe
 from sparsevae.metrics.arrays import labels, plain
 from sparsevae.parameters import check_caps
-from sparsevae.tables.printed import aligned, json_value
+from sparsevae.tables.printed import Result
 
-SPANS = (1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 6.0)  # a Gaussian's best are 1.6 for one bit, 3.9 for eight
+SPANS = (1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 6.0)  # for a Gaussian 1.6 is optimal for one bit, 3.9 for eight
 MOST_VALUE_BITS = 16
 CAPS = (1, 2, 5, 10, 20)
 Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True, eq=False)
-class RateDistortion:
-    """What `rate_distortion` found: one number per cap, (C,), caps rising. A table when printed.
+class RateDistortion(Result):
+    """The result of `rate_distortion`: one number per cap, (C,), in the order of rising caps. It prints as a table.
 
     Attributes
     ----------
     name : str
         The estimator's class.
     rows, n_features, n_components : int
-        Rows measured, and the sizes of a row and of a code.
+        Number of rows measured, of values per row and of units per code.
     value_bits : int or None
-        Bits of a value; None for codes of counts.
+        Bits per value; None for codes of counts.
     caps, bits : (C,)
-        The most units on in a row, and bits a row.
+        The most units on in a row, and bits per row.
     nonzeros : (C,)
         Mean number of units that are on in a row.
     mse : (C,)
@@ -62,10 +63,10 @@ class RateDistortion:
     probe : (C,) or None
         Test accuracy of a linear probe on the codes; None without labels.
     pca_components, pca_value_bits, pca_mse, pca_probe : (C,)
-        PCA at no more bits: its components, bits of each, error and probe.
+        PCA at no more bits: its components, bits per component, error and probe accuracy.
     mean_mse, majority : float
-        What no bits at all would give: the error of the training rows' mean, and the accuracy of their commonest label
-        (None without labels).
+        Results without any bits: the error of the training rows' mean, and the accuracy of their commonest label (None
+        without labels).
     """
 
     name: str
@@ -87,12 +88,12 @@ class RateDistortion:
 
     @property
     def pca_bits(self) -> Array:
-        """Bits a row of PCA: at most `bits`."""
+        """Bits per row of PCA: at most `bits`."""
         total: Array = self.pca_components * self.pca_value_bits
         return total
 
     def table(self) -> tuple[list[str], list[list[str]]]:
-        """Header and lines of text, one line a cap."""
+        """Header and lines of text, one line per cap."""
         pca = zip(self.pca_components, self.pca_value_bits, strict=True)
         columns = {
             "cap": [str(c) for c in self.caps],
@@ -109,7 +110,7 @@ class RateDistortion:
 
     @property
     def legend(self) -> str:
-        """What goes below the table: how codes became bits, and what no bits at all would give."""
+        """The text below the table: how codes were stored in bits, and the results without any bits."""
         kind = "counts, packed" if self.value_bits is None else f"index and value, the value in {self.value_bits} bits"
         lines = [
             f"{self.name}: codes of {self.n_components} units ({kind}); PCA: components x bits of each",
@@ -118,18 +119,11 @@ class RateDistortion:
         ]
         return "\n".join(lines) + ("" if self.majority is None else f", one label for all: {self.majority:.3f}")
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain numbers and lists, for JSON: NaN and infinity are None."""
-        return dict(json_value(self))
-
     @classmethod
     def from_dict(cls, plain: dict[str, Any]) -> RateDistortion:
-        """What `to_dict` gave, for instance by way of JSON."""
+        """The inverse of `to_dict`, also after a conversion to JSON and back."""
         own: dict[str, Any] = {k: np.asarray(v) if isinstance(v, list) else v for k, v in plain.items()}
         return cls(**own)
-
-    def __str__(self) -> str:
-        return f"{aligned(*self.table())}\n\n{self.legend}"
 
 
 def rate_distortion(
@@ -141,25 +135,25 @@ def rate_distortion(
     value_bits: int = 8,
     seed: int = 0,
 ) -> RateDistortion:
-    """Bits a row against reconstruction error and, with labels, a linear probe's accuracy; PCA at equal bits beside it.
+    """Reconstruction error and, with labels, accuracy of a linear probe against bits per row; beside PCA at equal bits.
 
     Parameters
     ----------
     est : fitted estimator
-        Anything with `transform(X, max_active=...)` and `inverse_transform(Z)`, such as VSC. It is taken as it is: for
-        a fair comparison X should be rows that it was not fitted on.
+        Any object with `transform(X, max_active=...)` and `inverse_transform(Z)`, such as VSC. It is not fitted here:
+        for a fair comparison X should be rows that it was not fitted on.
     X : (n, D) array, DataFrame, CSR matrix or tensor
-        One half fits PCA, ranges and probe, the other half is measured.
+        One half fits PCA, ranges and probe; the other half is measured.
     y : (n,) labels, optional
         For the probe.
     caps : sequence of int, optional
-        The most units on in a row; a row is charged for as many, on or not. Where counts of a row sum to more than
-        the cap, the largest sum over the rows is charged. No cap may be above what a code can have on: the model's own
-        cap, or its number of units. By default 1, 2, 5, 10 and 20, as far as that goes.
+        The most units on in a row; the bits of a row are those of that many units, on or not. If the counts of some
+        row sum to more than the cap, the bits are those of the largest sum. A cap must be at most the number of units
+        that a code can have on: the model's own cap, or its number of units. Default: those of 1, 2, 5, 10 and 20.
     value_bits : int
-        Bits of a value, for codes of real values.
+        Bits per value, for codes of real values.
     seed : int
-        Of the halves.
+        Seed of the split into halves.
 
     Examples
     --------
@@ -169,7 +163,7 @@ def rate_distortion(
     >>> training = sv.Training(steps=200, kl_warmup=0.9, verbose=0)
     >>> est = sv.VSC(32, hidden=(64,), alpha=0.2, training=training).fit(digits.X[:900])
     >>> found = rate_distortion(est, digits.X[900:], caps=(1, 4), value_bits=6)
-    >>> found.bits.tolist()  # 6 bits say which of 32 units, if any, 6 its value
+    >>> found.bits.tolist()  # 6 bits for one of 32 units or none, 6 for its value
     [12, 48]
     >>> bool(found.mse[1] < found.mse[0])
     True
@@ -183,7 +177,7 @@ def rate_distortion(
     classes = None if y is None else labels(y, n, "y")
     order = np.random.default_rng(seed).permutation(n)
     halves = np.sort(order[: n // 2]), np.sort(order[n // 2 :])
-    given = [X.iloc[half] if hasattr(X, "iloc") else rows[half] for half in halves]  # names of columns stay
+    given = [X.iloc[half] if hasattr(X, "iloc") else rows[half] for half in halves]  # with the names of columns
     train, test = (_dense(rows[half]) for half in halves)
     readable = None if classes is None else [classes[half] for half in halves]
 
@@ -219,7 +213,7 @@ def rate_distortion(
         pca_mse=np.array([_mse(test, pca.decode(pair[1])) for pair in scores]),
         pca_probe=probe(scores),
         mean_mse=_mse(test, train.mean(0)),
-        majority=None if readable is None else float((readable[1] == _commonest(readable[0])).mean()),
+        majority=None if readable is None else majority_accuracy(*readable),
     )
 
 
@@ -231,24 +225,23 @@ def _check(est: Any, caps: Sequence[int] | None, value_bits: int, seed: int) -> 
     if isinstance(getattr(est, "input_", None), Texts):
         raise ValueError(
             "rate_distortion measures errors of numbers, and this model was fitted on texts: evaluate(X, caps=...) "
-            "says how many nats of a text a cap costs."
+            "has the nats per text at each cap."
         )
     if not getattr(getattr(est, "scaling_", None), "reversible", True):
         raise ValueError(
-            "this model forgets the length of a row (scale='unit-norm'), so it has no error in X's units. Normalise "
+            "this model ignores the length of a row (scale='unit-norm'), so it has no error in X's units. Normalise "
             "the rows first and fit with scale='none'."
         )
     if caps is not None:
         check_caps(caps)
         if not len(caps):
             raise ValueError("caps must hold at least one number of units, such as (1, 2, 5, 10); got none.")
-    legal = f"an integer from 1 to {MOST_VALUE_BITS}"
-    check_number("value_bits", value_bits, legal, lambda b: 0 < b <= MOST_VALUE_BITS, whole=True)
+    In(1, MOST_VALUE_BITS).check("value_bits", value_bits, f"an integer from 1 to {MOST_VALUE_BITS}", whole=True)
     check_seed("seed", seed, least=0)
 
 
 def _within(caps: Sequence[int] | None, est: Any, K: int) -> list[int]:
-    """The caps, rising; one that no code can reach is refused: it would change no code, and cost more bits."""
+    """The caps in rising order; an error for one that no code reaches: it would cost bits and change no code."""
     most = _most_on(getattr(getattr(est, "model_", None), "posterior", None), K)
     if caps is None:
         return [c for c in CAPS if c <= most]
@@ -261,7 +254,7 @@ def _within(caps: Sequence[int] | None, est: Any, K: int) -> list[int]:
 
 
 def _most_on(posterior: Any, K: int) -> int:
-    """The most units that a code of K can have on: all, unless the law knows better."""
+    """The most units that a code of K units can have on: all, unless the posterior limits them."""
     if isinstance(posterior, ConcatenatedPosterior):
         return sum(_most_on(part, n) for part, n in zip(posterior.families, posterior.sizes, strict=True))
     if isinstance(posterior, OneHotPosterior):
@@ -270,6 +263,7 @@ def _most_on(posterior: Any, K: int) -> int:
 
 
 def _codes(est: Any, X: Any, cap: int) -> Any:
+    """Codes (n, K) of rows with at most `cap` units on, CSR."""
     Z: Any = scipy.sparse.csr_matrix(est.transform(X, max_active=cap))
     Z.eliminate_zeros()
     if (most := int(Z.getnnz(1).max())) > cap:
@@ -278,15 +272,15 @@ def _codes(est: Any, X: Any, cap: int) -> Any:
 
 
 def _count_bits(codes: Sequence[Any], cap: int) -> int:
-    """Bits a row of counts, as `pack` would take for all rows."""
+    """Bits per row of counts, as many as `pack` takes."""
     Z = scipy.sparse.vstack(codes)
     return bits_per_row(Z.shape[1], max(cap, int(Z.sum(1).max())), binary=bool(Z.max() <= 1))
 
 
 def _quantised(train: Any, test: Any, bits: int) -> list[Any]:
-    """Values of both halves as they come out of so many bits; each unit's range is that of its training values.
+    """Both halves with values quantised to so many bits; each unit's range is that of its training values.
 
-    A unit that no training row uses has the range of all of them.
+    A unit that is off in all training rows has the range of all units together.
     """
     K = train.shape[1]
     low, high = np.full(K, np.inf), np.full(K, -np.inf)
@@ -302,9 +296,9 @@ def _quantised(train: Any, test: Any, bits: int) -> list[Any]:
 
 
 def _quantise(x: Array, low: Array, high: Array, bits: int) -> Array:
-    """x as the middle of its cell, of 2^bits equal cells between low and high; what lies outside takes the outermost.
+    """The middle of x's cell, of 2^bits equal cells between low and high; x outside belongs to the outermost cell.
 
-    Where low and high are one, so are all cells, and x becomes that value.
+    If low and high are equal, the result is that value.
     """
     step = (high - low) / 2**bits
     cell = np.floor((x - low) / np.where(step > 0, step, 1.0)).clip(0, 2**bits - 1)
@@ -313,7 +307,7 @@ def _quantise(x: Array, low: Array, high: Array, bits: int) -> Array:
 
 
 class _Plan(NamedTuple):
-    """How many components, how many bits each, and the half-width of each one's range, (m,)."""
+    """Number of components m, bits per component, and the half-width of each component's range, (m,)."""
 
     components: int
     bits: int
@@ -321,10 +315,10 @@ class _Plan(NamedTuple):
 
 
 class _PCA(NamedTuple):
-    """Principal components of the training rows, (m, D), and for each number of bits b, from 1, what they cost.
+    """Principal components of the training rows, (m, D), and for each number of bits b from 1 their ranges and errors.
 
     reach[b - 1] is (m,), the best half-width of every component's range; error[b - 1] is (m + 1,), the summed squared
-    error of a training row with the first k components in b bits, and the others left out.
+    error per training row with the first k components in b bits, without the others.
     """
 
     mean: Array
@@ -351,14 +345,14 @@ class _PCA(NamedTuple):
         return own
 
     def plan(self, budget: int) -> _Plan:
-        """The b, and with it m, of the least training error within the budget."""
+        """The b, and with it m, with the least training error within the budget of bits."""
         most = len(self.directions)
         tried = {b: min(budget // b, most) for b in range(1, min(budget, MOST_VALUE_BITS) + 1)}
         bits = min(tried, key=lambda b: float(self.error[b - 1][tried[b]]))
         return _Plan(tried[bits], bits, self.reach[bits - 1][: tried[bits]])
 
     def scores(self, X: Array, plan: _Plan) -> Array:
-        """Rows as they come out of the bits: quantised scores, (n, m)."""
+        """Quantised scores of rows, (n, m)."""
         return _quantise((X - self.mean) @ self.directions[: plan.components].T, -plan.reach, plan.reach, plan.bits)
 
     def decode(self, scores: Array) -> Array:
@@ -372,8 +366,3 @@ def _dense(rows: Any) -> Array:
 
 def _mse(rows: Array, decoded: Any) -> float:
     return float(np.square(rows - np.asarray(decoded, dtype=np.float64)).mean())
-
-
-def _commonest(classes: Array) -> Any:
-    values, counts = np.unique(classes, return_counts=True)
-    return values[counts.argmax()]

@@ -1,4 +1,4 @@
-"""The table of scores: every number that `evaluate` returns, with its name and what it is."""
+"""The table of scores: every number that `evaluate` returns, with its label and its meaning."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sparsevae.latent.pareto import remark
 
 
 class Number(NamedTuple):
-    """A number as people read it; `key` is its name in what `evaluate` returned."""
+    """A printed number; `key` is its key in the result of `evaluate`."""
 
     key: str
     label: str
@@ -77,10 +77,10 @@ _NUMBERS = {  # by key, in the order in which they are printed: label, format of
 
 
 def numbers(r: Mapping[str, Any]) -> list[Number]:
-    """The numbers of `evaluate`, in one order.
+    """The numbers in a result of `evaluate`, always in the same order.
 
-    Beside its keys there may be `importance` (samples, bound, standard_error, effective_samples, heavy_tails);
-    `units_in_use`, which takes all codes at once; and `mean_mse`, the squared error of the mean row.
+    `r` may have three more keys: `importance` (samples, bound, standard_error, effective_samples, heavy_tails);
+    `units_in_use`; and `mean_mse`, the squared error of the mean row.
     """
     found = {**r, "item": "text" if "words" in r else "row", "remark_of_some": remark(r.get("heavy_tails", 0.0))}
     if "score" in r:
@@ -103,7 +103,7 @@ def numbers(r: Mapping[str, Any]) -> list[Number]:
 
 
 def cost_of_caps(r: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
-    """Header and lines of text: the error of codes with at most so many units on, and how much that adds."""
+    """Header and lines of text: the error of codes with at most so many units on, and its increase over no cap."""
     name, free = ("squared error", r["mse"]) if "mse" in r else ("nats per text given the code", r["nll_code"])
     lines = [[str(k), f"{error:.6g}", f"{error / free - 1:+.1%}" if free else ""] for k, error in r["caps"].items()]
     return ["at most", name, "cost"], [*lines, ["no cap", f"{free:.6g}", ""]]

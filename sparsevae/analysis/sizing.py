@@ -1,4 +1,4 @@
-"""How many units? Grow the code until some of it stays unused, as Asperti's methodology says."""
+"""The number of units a model needs: grow the code until some units are inactive (Asperti's method)."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ from typing import Any, NamedTuple
 
 from sklearn.base import clone
 
-from sparsevae.analysis.audit import audit, check_gain_rows, check_separate
+from sparsevae.analysis.audit import audit, check_separate
 from sparsevae.analysis.audit_result import Audit
-from sparsevae.checks import a_type, check_number
+from sparsevae.checks import POSITIVE, In, a_type
 from sparsevae.estimator.coder import SparseCoder
 from sparsevae.exceptions import SparsityWarning
+from sparsevae.parameters import check_value
 from sparsevae.training.history import History
 
 
 class SuggestedSize(NamedTuple):
-    """The suggested number of units, the audit it comes from, and one row for every size that was tried."""
+    """The suggested number of units, the audit it is computed from, and one row per size that was fitted."""
 
     size: int
     audit: Audit
@@ -33,16 +34,16 @@ def suggest_size(
     most: int = 1024,
     gain_rows: int | None = 1000,
 ) -> SuggestedSize:
-    """Fit codes of growing size until inactive units appear; the active ones then say how large the code should be.
+    """Fit codes of growing size until some units are inactive; the suggested size follows from the active ones.
 
-    Each size is a whole fit of its own, with the estimator's settings; where these name a run folder, the run of J
-    units has its sub-folder `units-J`. Where no unit is inactive even at the largest size, or the code has collapsed or
-    is undecided, `audit.verdict` says so.
+    Each size is a complete fit with the estimator's settings; if these name a run folder, the run of J units is in its
+    sub-folder `units-J`. `audit.verdict` is "too small" if no unit is inactive at the largest size, and also names a
+    collapsed or undecided code.
 
     Parameters
     ----------
     est : SparseCoder or its class
-        What to fit; its own n_components is not used.
+        The model to fit; its n_components is not used.
     X : array, DataFrame, CSR matrix, tensor or path
         Training rows.
     start, factor, most : int, float, int
@@ -60,12 +61,12 @@ def suggest_size(
     >>> 2 <= suggest_size(est, X, start=1).size <= 4
     True
     """
-    for name, value in {"start": start, "most": most}.items():
-        check_number(name, value, "an integer above 0", lambda v: v > 0, whole=True)
-    check_number("factor", factor, "a number above 1", lambda v: v > 1)
+    POSITIVE.check("start", start, whole=True)
+    POSITIVE.check("most", most, whole=True)
+    In(1, None, "()").check("factor", factor)
     if start > most:
         raise ValueError(f"start must not exceed most, got {start} and {most}.")
-    check_gain_rows(gain_rows)
+    check_value("gain_rows", gain_rows, int | None, [POSITIVE])
     recipe: Any = est() if isinstance(est, type) and issubclass(est, SparseCoder) else est
     if not isinstance(recipe, SparseCoder):
         raise TypeError(f"suggest_size needs an estimator of sparsevae or its class, such as VAE; got {a_type(est)}.")
@@ -76,10 +77,10 @@ def suggest_size(
     table, size = History(), int(start)
     while True:
         fitted = clone(recipe).set_params(n_components=size)
-        if folder is not None:  # a folder holds one run
+        if folder is not None:  # one folder per run
             fitted.set_params(training__folder=os.path.join(folder, f"units-{size}"))
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", SparsityWarning)  # that all units are active is why we go on
+            warnings.simplefilter("ignore", SparsityWarning)  # if all units are active, a larger code is fitted next
             fitted.fit(X)
         found = audit(fitted, X, gain_rows=gain_rows)
         table.append({"n_components": size, "n_active": found.n_active, "verdict": found.verdict})

@@ -1,32 +1,32 @@
-"""Looking into codes: change one unit and decode, walk from one code to another, count which class uses which unit.
+"""Codes edited and decoded: single units changed, walks between two codes; and how often each class uses each unit.
 
-A sparse code is a short list of units, so it can be edited by hand. A unit is *active* where the code, the mode of
-q(z|x), is not zero. Dense codes work too: every unit is then active in every row. Nothing here is random, and what
-is decoded is the mean of p(x|z), in X's own units.
+A unit is *active* in a row if its value in the code, the mode of q(z|x), is not zero. In dense codes every unit is
+active in every row. Nothing here is random. The decoded rows are means of p(x|z), in X's units.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse
 
 from sparsevae.analysis.audit import check_coder, check_decoder
-from sparsevae.checks import OneOf, check_number, check_room
+from sparsevae.checks import In, OneOf, check_room
 from sparsevae.estimator.coder import SparseCoder
 from sparsevae.metrics import arrays
 from sparsevae.parameters import check_units, check_value
 
 Array = np.ndarray[Any, Any]
-# Two deviations either way of a prior or slab N(0, 1); a learned slab (PseudoVSC's) may lie elsewhere. 0 is off.
+# Two standard deviations of a prior or slab N(0, 1) to both sides; learned slabs (PseudoVSC) may lie elsewhere.
 VALUES = np.linspace(-2.0, 2.0, 9, dtype=np.float32)
-STRONG = 1.0  # a dense unit is never off: beyond this, the deviation of N(0, 1), it counts as on
+STRONG = 1.0  # a unit of a dense code counts as on above this absolute value, the standard deviation of N(0, 1)
+MODES = "mixed", "continuous", "discrete"
 
 
 class Traversal(NamedTuple):
-    """What single units do to one item: unit u at value v, the rest of its code as it was."""
+    """One row decoded with unit u at value v and the rest of its code unchanged."""
 
     units: Array  # (U,)
     values: Array  # (V,)
@@ -34,24 +34,24 @@ class Traversal(NamedTuple):
 
 
 class Edits(NamedTuple):
-    """The difference of two codes, element by element: each alone is applied to the first code."""
+    """The units in which two codes differ: each change is applied alone to the first code."""
 
     units: Array  # (E,), the largest change first
-    changes: Array  # (E,), what is added to the unit
+    changes: Array  # (E,), the second code minus the first
     codes: Array  # (E, J)
     images: Any  # (E, D); of texts a list of E
 
 
 class Interpolation(NamedTuple):
-    """A walk from one code to another; `labels` name the unit that was switched on the way to each frame."""
+    """A walk from one code to another; `labels` name the unit that is switched at each frame."""
 
     codes: Array  # (F, J)
     images: Any  # (F, D); of texts a list of F
-    labels: tuple[str, ...]  # "start", "unit 3 on", "unit 7 off", or "" where values moved alone
+    labels: tuple[str, ...]  # "start", "unit 3 on", "unit 7 off", or "" if no unit is switched
 
 
 class ActivationMatrix(NamedTuple):
-    """How often the rows of each class use each unit."""
+    """Share of the rows of each class in which each unit is on."""
 
     classes: Array  # (K,), sorted
     share: Array  # (K, J), in [0, 1]
@@ -65,10 +65,10 @@ def traverse(
     Parameters
     ----------
     x : one row, (D,) or (1, D), in any form that `transform` takes, or one text.
-    units : those to change, (U,), or a mask, (J,); the item's active ones, largest first, when not given.
-    values : what to set them to, (V,). When not given, for real values -2 to 2 in steps of a half, two standard
-        deviations of a prior or slab N(0, 1); for bits 0 and 1; for counts 0 to the largest that these units can have.
-        0 is off where codes are sparse. Since the rest of the code stays, a full cap or a group may be overstepped.
+    units : the units to change, (U,), or a mask, (J,). Default: the active units of x, the largest first.
+    values : the values to set them to, (V,). Default: for real values -2 to 2 in steps of .5, two standard deviations
+        of a prior or slab N(0, 1); for bits 0 and 1; for counts 0 to the largest count that all these units can have.
+        In sparse codes 0 is off. The rest of the code is unchanged, so the result may exceed a cap or a group.
 
     Examples
     --------
@@ -88,10 +88,10 @@ def traverse(
 
 
 def edits(est: SparseCoder, a: Any, b: Any) -> Edits:
-    """The elements in which the codes of two items differ, each applied alone to a's code (VSC, figure 5).
+    """The units in which the codes of rows a and b differ, each change applied alone to a's code (VSC, figure 5).
 
-    Between two similar items a sparse difference is short, and its largest elements tend to mean something: sleeves
-    put on a T-shirt, and nothing else changed.
+    Between two similar rows few units of a sparse code differ, and the largest changes tend to have a meaning: the
+    T-shirt gets sleeves, and nothing else changes.
     """
     start, end = _code("edits", est, a), _code("edits", est, b)
     change = end - start
@@ -105,15 +105,15 @@ def edits(est: SparseCoder, a: Any, b: Any) -> Edits:
 def interpolate(est: SparseCoder, a: Any, b: Any, *, steps: int = 8, mode: str = "mixed") -> Interpolation:
     """Walk from a's code to b's, and decode every frame (UAI, figure 7).
 
-    Units that are active in both codes can move, units that are active in one only can be switched:
+    Shared units are active in both codes, the others in one only:
 
-    - "continuous": the former move linearly, over `steps` frames; the latter stay as they are in a.
-    - "discrete": the latter are switched (on to b's value, or off) one a frame, the largest value first; the former
-      stay as they are in a. One frame more than there are switches.
-    - "mixed": both at once, the switches spread evenly over the walk. It ends exactly at b's code, and has `steps`
-      frames, or more where there are more switches than that.
+    - "continuous": shared units change linearly, over `steps` frames; the others keep their value in a.
+    - "discrete": the others are switched (on to b's value, or off), one per frame, the largest value first; shared
+      units keep their value in a. The number of frames is that of the switches plus one.
+    - "mixed": both, with the switches spread evenly over the walk. It ends exactly at b's code, and has `steps` frames,
+      or one more than there are switches if that is larger.
 
-    Dense codes only move: their "discrete" walk stays where it starts. Counts move in whole numbers.
+    In dense codes all units are shared: the "discrete" walk has one frame. Counts are rounded to whole numbers.
     """
     start, end = _code("interpolate", est, a), _code("interpolate", est, b)
     codes, labels = walk(start, end, steps, mode, whole=est.fitted_.largest is not None)
@@ -123,9 +123,9 @@ def interpolate(est: SparseCoder, a: Any, b: Any, *, steps: int = 8, mode: str =
 def activation_matrix(est: SparseCoder, X: Any, y: Any) -> ActivationMatrix:
     """Share of each class's rows in which each unit is on (UAI, figure 6).
 
-    A unit is on where the code is not zero. A unit of a dense code never is off: it counts as on where |z| > 1, so that
-    a unit that says nothing has a share of 0. That is one standard deviation of a standard normal prior; MAT's prior
-    is narrower, and its units pass 1 more rarely.
+    A unit of a sparse code is on if it is not zero. A unit of a dense code counts as on if |z| > 1, one standard
+    deviation of a standard normal prior, so that an inactive unit has a share of 0. MAT's prior is narrower: its units
+    exceed 1 less often.
     """
     check_coder("activation_matrix", est)
     Z = est.transform(X)
@@ -133,72 +133,48 @@ def activation_matrix(est: SparseCoder, X: Any, y: Any) -> ActivationMatrix:
 
 
 def active(code: Array) -> Array:
-    """The units that are not zero in a code (J,), largest first."""
+    """The units that are not zero in a code (J,), those of the largest absolute value first."""
     units = np.flatnonzero(code)
     return units[np.argsort(-np.abs(code[units]), kind="stable")]
 
 
 def set_units(code: Array, units: Array, values: Array) -> Array:
-    """Copies of a code (J,) with one unit at one value each, (U, V, J)."""
+    """Copies of a code (J,), (U, V, J): copy (u, v) has unit u at value v."""
     codes = np.tile(code, (len(units), len(values), 1))
     codes[np.arange(len(units))[:, None], np.arange(len(values)), units[:, None]] = values
     return codes
 
 
-def _moving(start: Array, end: Array, steps: int) -> Array:
-    """Shared units on their straight line, the rest as in `start`, (F, J); exact at both ends."""
-    t = np.linspace(0, 1, steps, dtype=start.dtype)[:, None]
-    return np.where((start != 0) & (end != 0), (1 - t) * start + t * end, start)
-
-
-def _switches(start: Array, end: Array) -> Array:
-    """Units that are active in one code only, largest first."""
-    return active(np.where((start != 0) != (end != 0), start + end, 0.0))
-
-
-def _continuous(start: Array, end: Array, steps: int) -> tuple[Array, Array]:
-    return _moving(start, end, steps), _switches(start, end)[:0]
-
-
-def _discrete(start: Array, end: Array, steps: int) -> tuple[Array, Array]:
-    units = _switches(start, end)
-    return np.repeat(start[None], len(units) + 1, axis=0), units
-
-
-def _mixed(start: Array, end: Array, steps: int) -> tuple[Array, Array]:
-    units = _switches(start, end)
-    return _moving(start, end, max(steps, len(units) + 1)), units
-
-
-# Each gives the frames before any switch, (F, J), and the units to switch in them, in order.
-MODES: dict[str, Callable[[Array, Array, int], tuple[Array, Array]]] = {
-    "mixed": _mixed,
-    "continuous": _continuous,
-    "discrete": _discrete,
-}
-
-
 def walk(start: Array, end: Array, steps: int, mode: str, *, whole: bool = False) -> tuple[Array, tuple[str, ...]]:
-    """Codes on the way from one code (J,) to another, (F, J), and what was switched to reach each.
+    """Codes on the way from one code (J,) to another, (F, J), and the label of each frame, as `interpolate` says.
 
-    With `whole` all values stay whole numbers.
+    With `whole` all values are rounded to whole numbers.
     """
-    check_number("steps", steps, "an integer above 1: a start and an end at least", lambda n: n > 1, whole=True)
+    In(1, None, "()").check("steps", steps, "an integer above 1: at least a start and an end", whole=True)
     check_value("mode", mode, str, [OneOf(*MODES)])
     check_room(steps * len(start), {"steps": steps}, "the codes on the way")
-    codes, units = MODES[mode](start, end, int(steps))
+    shared = (start != 0) & (end != 0)
+    units = active(np.where((start != 0) != (end != 0), start + end, 0.0))  # to be switched, in this order
+    n_frames = len(units) + 1
+    if mode == "discrete":
+        shared = np.zeros_like(shared)
+    elif mode == "continuous":
+        n_frames, units = int(steps), units[:0]
+    else:
+        n_frames = max(int(steps), n_frames)
+    t = np.linspace(0, 1, n_frames, dtype=start.dtype)[:, None]
+    codes = np.where(shared, (1 - t) * start + t * end, start)  # exact at both ends
     codes = codes.round() if whole else codes
     labels = ["start"] + [""] * (len(codes) - 1)
     for k, unit in enumerate(units, 1):
-        # There are at least as many steps as switches, so that no frame takes two.
-        frame = -(-k * (len(codes) - 1) // len(units))
+        frame = -(-k * (len(codes) - 1) // len(units))  # one switch per frame, since there are more frames
         codes[frame:, unit] = end[unit]
         labels[frame] = f"unit {unit} {'on' if end[unit] else 'off'}"
     return codes, tuple(labels)
 
 
 def class_shares(Z: Any, y: Any, *, sparse: bool) -> ActivationMatrix:
-    """`activation_matrix` of codes, an array or CSR matrix (N, J)."""
+    """`activation_matrix` of codes (N, J), an array or a CSR matrix, and labels y (N,)."""
     y = arrays.labels(y, Z.shape[0], "y")
     classes, which = np.unique(y, return_inverse=True)
     members = scipy.sparse.csr_matrix((np.ones(len(y)), (which, np.arange(len(y)))), (len(classes), len(y)))
@@ -219,14 +195,15 @@ def _code(caller: str, est: SparseCoder, x: Any) -> Array:
 
 
 def _decode(est: SparseCoder, codes: Array) -> Any:
-    """The mean of p(x|z) for every code, (N, J) -> (N, D), or a list of N texts; none for none."""
+    """The mean of p(x|z) for every code, (N, J) -> (N, D), or a list of N texts; N may be 0."""
     return est.inverse_transform(codes) if len(codes) else est.input_.concatenate([])
 
 
 def _units(units: Sequence[int] | None, code: Array) -> Array:
+    """The units to traverse, (U,): the given ones, or the active ones of a code (J,)."""
     if units is None:
         if not (code != 0).any():
-            raise ValueError("no unit is on in this row's code; say which units to traverse, such as units=[0, 1].")
+            raise ValueError("no unit is on in this row's code; choose the units to traverse, such as units=[0, 1].")
         return active(code)
     which = check_units(units, len(code))
     if not len(which):
@@ -235,12 +212,13 @@ def _units(units: Sequence[int] | None, code: Array) -> Array:
 
 
 def unit_values(est: SparseCoder, units: Array) -> Array:
-    """What to set units to when nobody says, (V,): all that each can be, of whole numbers, else `VALUES`."""
+    """Default values of a traversal, (V,): for codes of whole numbers all that every unit can have, else `VALUES`."""
     largest = est.fitted_.largest
     return VALUES.copy() if largest is None else np.arange(int(largest[units].min()) + 1, dtype=np.float32)
 
 
 def _values(values: Sequence[float]) -> Array:
+    """The user's values as float32, (V,), if they are finite numbers."""
     at = np.asarray(values)
     if at.ndim == 1 and len(at) and at.dtype.kind in "iuf":
         with np.errstate(over="ignore"):

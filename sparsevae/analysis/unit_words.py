@@ -1,8 +1,8 @@
-"""What the units of a model of texts are about: the words and the texts that go with each.
+"""The words and texts associated with each unit of a model of texts.
 
-A unit's weight in a text is the size of its posterior mean, P(on) mu where it has a gate: the code itself, the mode,
-would say nothing of a unit that is never likelier on than off. A value and its negative count as one, unless poles are
-asked for: a unit whose two signs mean two things has words for each, and none for both together.
+A unit's weight in a text is the absolute value of its posterior mean, P(on) mu for a unit with a gate: its mode is 0 in
+every text if p_on is always below 1/2. Positive and negative values count alike, unless poles are asked for: a unit
+whose two signs have different meanings has words for each pole, and may have none for both together.
 """
 
 from __future__ import annotations
@@ -14,31 +14,31 @@ import numpy as np
 
 from sparsevae import metrics
 from sparsevae.analysis.audit import check_coder
-from sparsevae.checks import check_number
+from sparsevae.checks import POSITIVE
 from sparsevae.estimator.coder import SparseCoder
 from sparsevae.estimator.samples import means as means_of
 from sparsevae.inputs.kind import as_list
 from sparsevae.inputs.texts import Texts, texts_of
-from sparsevae.tables.printed import aligned, json_value
+from sparsevae.tables.printed import Result
 
 Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True, eq=False)
-class TopWords:
-    """What `top_words` found. A table when printed.
+class TopWords(Result):
+    """The result of `top_words`. It prints as a table.
 
     Attributes
     ----------
     units : list of str
         "0", "1", ..., or "0+", "0-", "1+", ... for poles.
     words : list of lists of str
-        Best first, a list for each of `units`; one that goes with no word has none.
+        Best first, one list per entry of `units`; empty for a unit without an associated word.
     coherence : array
-        Mean NPMI of a unit's words: 1 they stand together only, 0 by chance; NaN with less than two. Measured on the
-        texts that chose them, so chance alone is somewhat above 0.
+        Mean NPMI of a unit's words: 1 if they occur only together, 0 if independently; NaN for fewer than two words.
+        Measured on the texts that the words were chosen on, so for independent words somewhat above 0.
     diversity : float
-        Share of different words among those of all units; NaN when there are none.
+        Share of different words among those of all units; NaN if there are none.
     """
 
     units: list[str]
@@ -46,34 +46,27 @@ class TopWords:
     coherence: Array
     diversity: float
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON: NaN is None."""
-        return dict(json_value(self))
-
     def table(self) -> tuple[list[str], list[list[str]]]:
-        """Header and lines of text, one line a unit."""
+        """Header and lines of text, one line per unit or pole."""
         coherence = ["-" if np.isnan(v) else f"{v:.2f}" for v in self.coherence]
         words = map(" ".join, self.words)
         return ["unit", "coherence", "words"], [list(line) for line in zip(self.units, coherence, words, strict=True)]
 
     @property
     def legend(self) -> str:
-        """How different the units' words are, and how well each unit's go together."""
+        """The text below the table: diversity and mean coherence."""
         if np.isnan(self.diversity):
-            return "no unit goes with any word"
+            return "no unit is associated with any word"
         known = self.coherence[~np.isnan(self.coherence)]
         mean = f"; mean coherence {known.mean():.2f}" if len(known) else ""
         return f"{self.diversity:.0%} of these words are different{mean}"
 
-    def __str__(self) -> str:
-        return f"{aligned(*self.table())}\n\n{self.legend}"
-
 
 def top_words(est: SparseCoder, X: Any, n: int = 10, *, poles: bool = False) -> TopWords:
-    """The n words that go with each unit, by `metrics.top_words`: those of the texts X where the unit is large.
+    """The n words associated with each unit, by `metrics.top_words`: frequent in texts of X where the unit is large.
 
-    With `poles` the words of positive and of negative values stand apart. Take texts that the model was not fitted on
-    where you can.
+    With `poles` positive and negative values of a unit have separate words. Use texts that the model was not fitted on
+    if possible.
     """
     weights, source, rows = _weights("top_words", est, X, n, poles)
     counts = metrics.word_counts(rows, len(source.vocabulary))
@@ -84,9 +77,9 @@ def top_words(est: SparseCoder, X: Any, n: int = 10, *, poles: bool = False) -> 
 
 
 def top_texts(est: SparseCoder, X: Any, n: int = 3, *, poles: bool = False) -> list[list[str]]:
-    """The n texts of X in which each unit is largest, best first: J lists, or 2J of poles, + before -.
+    """The n texts of X in which each unit is largest, best first: J lists, or with `poles` 2J, + before -.
 
-    Texts are returned as they came; a unit that is 0 in every text has none.
+    Texts are returned unchanged; the list of a unit that is 0 in every text is empty.
     """
     weights, source, _ = _weights("top_texts", est, X := as_list(X), n, poles)
     texts = texts_of(X, source.column)
@@ -94,13 +87,13 @@ def top_texts(est: SparseCoder, X: Any, n: int = 3, *, poles: bool = False) -> l
 
 
 def _weights(caller: str, est: SparseCoder, X: Any, n: int, poles: bool) -> tuple[Array, Texts, Array]:
-    """Posterior means (rows, J), or (rows, 2J) of both signs; what the model knows of texts; and X as it was read."""
+    """Posterior means (rows, J), or of both poles (rows, 2J); the model's `Texts`; and checked rows of X."""
     check_coder(caller, est)
-    check_number("n", n, "an integer above 0", lambda k: k > 0, whole=True)
+    POSITIVE.check("n", n, whole=True)
     if not isinstance(est.input_, Texts):
         raise ValueError(
-            f"{caller} is for models of texts, and this {type(est).__name__} was fitted on numbers: plots.features "
-            "shows what its units do."
+            f"{caller} is for models of texts, and this {type(est).__name__} was fitted on numbers: "
+            "sparsevae.report.figures.features shows what its units add."
         )
     rows = est.fitted_.rows(X)
     means = means_of(est, rows)

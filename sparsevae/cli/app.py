@@ -21,13 +21,13 @@ from sparsevae.messages import show
 
 
 class Commands(Group):
-    """The commands, in the order in which one needs them."""
+    """The commands, in the order of a typical use."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         return ["fit", "encode", "evaluate", "report", "audit", "second-stage", "sample", "data", "demo"]
 
     def invoke(self, ctx: Any) -> Any:
-        """Run a command; Ctrl-C and SIGTERM that it does not answer itself are told (typer ends without a word)."""
+        """Run a command; report Ctrl-C and SIGTERM that it does not handle (typer would end without a message)."""
         try:
             return super().invoke(ctx)
         except (KeyboardInterrupt, SystemExit) as stop:
@@ -40,14 +40,14 @@ app.add_typer(
     typer.Typer(cls=Models, subcommand_metavar="MODEL [OPTIONS]", **STYLE),
     name="fit",
     help="Train a model and save it.",
-    epilog="Each model has flags of its own: sparsevae fit VSC --help",
+    epilog="Each model has its own flags: sparsevae fit VSC --help",
 )
 for command in (encode, evaluate, report, audit, second_stage, sample, demo):
     app.command(cls=Command)(command)
 data_app = typer.Typer(cls=Group, **STYLE)
 data_app.command("list", cls=Command)(data_list)
 data_app.command("info", cls=Command)(data_info)
-app.add_typer(data_app, name="data", help="The data sets that have a name.")
+app.add_typer(data_app, name="data", help="List and describe the named data sets.")
 
 
 def _version(wanted: bool) -> None:
@@ -63,6 +63,6 @@ def _root(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
     ] = False,
-    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error; goes anywhere.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error; allowed anywhere.")] = False,
 ) -> None:
     """Sparse, interpretable codes from deep generative models."""

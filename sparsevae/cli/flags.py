@@ -1,4 +1,4 @@
-"""Flags from constructors: typer's option for an argument, and the argument from what typer read."""
+"""Flags from constructors: the typer option of an argument, and the argument from the text that typer read."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def option_of(p: Parameter, panel: str) -> inspect.Parameter | None:
-    """Typer's view of a constructor argument: a switch, or a text whose default is written as a user would."""
+    """The typer option of a constructor argument: a switch, or a text; None for a type without a text form."""
     flag, text, default = _flag(p), p.help, p.default
     metavar: str | None = spelling(p.type)
     kind: Any = str | None
@@ -25,7 +25,7 @@ def option_of(p: Parameter, panel: str) -> inspect.Parameter | None:
         flag, kind, metavar = f"{flag}/--no-{flag[2:]}", bool | None, None
     elif _is_table(p):
         kind, metavar = list[str] | None, "KNOB=NAME:VALUE:..."
-        text += " Here one at a time: kl_z=cyclical:0:1, kl_z=linear:START:STOP:BEGIN:END."
+        text += " One entry per flag: kl_z=cyclical:0:1, kl_z=linear:START:STOP:BEGIN:END."
     elif not metavar:
         return None
     elif default is not None:
@@ -37,7 +37,7 @@ def option_of(p: Parameter, panel: str) -> inspect.Parameter | None:
 
 
 def value_of(p: Parameter, given: Any) -> Any:
-    """A constructor argument from what typer read."""
+    """A constructor argument from the text that typer read."""
     try:
         if _is_table(p):
             return once(map(schedule, given)) if given else None
@@ -47,7 +47,7 @@ def value_of(p: Parameter, given: Any) -> Any:
 
 
 def _flag(p: Parameter) -> str:
-    """The flag of a parameter; a table's is given once for each entry, so it is in the singular."""
+    """The flag of a parameter; that of a dict is given once per entry, so its name is in the singular."""
     return "--" + (p.name.removesuffix("s") if _is_table(p) else p.name).replace("_", "-")
 
 

@@ -1,4 +1,4 @@
-"""What all commands and groups of commands share: plain help, and errors that know their command."""
+"""The classes of all commands and groups of commands: plain help, and errors that name their command."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from typer.core import TyperCommand, TyperGroup
 
 from sparsevae.messages import note
 
-UsageError: Any = typer.BadParameter.__base__  # typer's own or click's, by typer's version
+UsageError: Any = typer.BadParameter.__base__  # typer's own or click's, depending on the version of typer
 
-# Plain help: panels cut long flags off on a narrow terminal.
+# Plain help: rich's panels cut off long flags on a narrow terminal.
 STYLE: dict[str, Any] = {"rich_markup_mode": None, "context_settings": {"help_option_names": ["-h", "--help"]}}
 
 
 class Command(TyperCommand):
-    """A command whose help lists flags under the panels that they name, and whose errors know it."""
+    """A command whose help lists flags under their panels, and whose errors name it."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         with _known(ctx):
@@ -36,7 +36,7 @@ class Command(TyperCommand):
 
 
 class Group(TyperGroup):
-    """Commands under one name: alone it shows help."""
+    """Commands under one name; without a command it prints its help."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if not args:
@@ -54,13 +54,13 @@ class Group(TyperGroup):
 
 
 def stopped(stop: BaseException) -> typer.Exit:
-    """The end of a command that Ctrl-C (KeyboardInterrupt) or SIGTERM (SystemExit) has stopped."""
+    """The exception that ends a command stopped by Ctrl-C (KeyboardInterrupt) or SIGTERM (SystemExit)."""
     return typer.Exit(130 if isinstance(stop, KeyboardInterrupt) else 143)
 
 
 @contextmanager
 def _known(ctx: Any) -> Iterator[None]:
-    """Errors of a parser that do not say which command they are about learn it here."""
+    """Add the command to errors of its parser that lack one."""
     try:
         yield
     except UsageError as error:

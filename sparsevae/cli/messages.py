@@ -1,4 +1,4 @@
-"""Errors, warnings and what the library has to say, each as a line that names the program."""
+"""Errors, warnings and log messages of the library, each as one line that starts with the program's name."""
 
 from __future__ import annotations
 
@@ -13,10 +13,12 @@ _LOG = logging.getLogger("sparsevae")
 
 
 def note(line: str) -> None:
+    """Write one line to standard error."""
     messages.note(f"sparsevae: {line}")
 
 
 def show_warning(message: Warning | str, *where: Any, **more: Any) -> None:
+    """Write a warning; the replacement of `warnings.showwarning`."""
     note(f"warning: {message}")
 
 
@@ -27,7 +29,7 @@ class _Shown(logging.Handler):
 
 @contextmanager
 def log_shown() -> Iterator[None]:
-    """Show what the library has to say; --quiet silences it."""
+    """Show log messages of the library; --quiet limits them to errors."""
     handler, level = _Shown(), _LOG.level
     _LOG.addHandler(handler)
     _LOG.setLevel(logging.INFO)
@@ -39,6 +41,7 @@ def log_shown() -> Iterator[None]:
 
 
 def hush(quiet: bool) -> bool:
+    """The callback of --quiet."""
     if quiet:
         _LOG.setLevel(logging.ERROR)
     return quiet

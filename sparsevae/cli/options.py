@@ -13,7 +13,7 @@ from sparsevae.cli.values import once, parse
 
 
 def taking(kind: Any, metavar: str = "INT", least: int | None = None) -> dict[str, Any]:
-    """Arguments of typer.Option for a flag of this type: how help spells it, and what reads it, in our own words."""
+    """Arguments of typer.Option for a flag of this type: its spelling in help, and its parser."""
 
     def read(given: Any) -> Any:
         if not isinstance(given, str):  # a default
@@ -30,19 +30,19 @@ def taking(kind: Any, metavar: str = "INT", least: int | None = None) -> dict[st
 
 
 def _read_path(given: Any) -> Any:
-    """A path as typer takes it, but not an empty one (an unset variable of a shell), which is the working directory."""
+    """A path; an empty one is an error: from an unset shell variable, it would mean the working directory."""
     if isinstance(given, str) and (not given or "\0" in given):
         raise typer.BadParameter(f"expected a path, got {given!r}")
     return Path(given) if isinstance(given, str) else given
 
 
 def out_option(metavar: str, text: str) -> Any:
-    """What --out is to a command that writes there."""
+    """The option --out."""
     return typer.Option("--out", "-o", metavar=metavar, help=text, parser=_read_path)
 
 
 def image_shape_option(text: str) -> Any:
-    """What --image-shape is to a command that draws rows."""
+    """The option --image-shape."""
     return typer.Option(**taking(tuple[int, ...], "H,W[,3]"), help=text)
 
 
@@ -69,7 +69,7 @@ def _read_part(given: Any) -> Any:
 
 Folder = Annotated[
     Path,
-    typer.Argument(metavar="DIR", help="A folder that fit has filled, or any saved model.", parser=_read_path),
+    typer.Argument(metavar="DIR", help="The output folder of fit, or any saved model.", parser=_read_path),
 ]
 Data = Annotated[
     str,
@@ -77,7 +77,7 @@ Data = Annotated[
         "--data",
         "-d",
         metavar="D",
-        help="A data set (`sparsevae data list`) or a file: .npy, .npz, .csv, .parquet; .txt, one text a line.",
+        help="A data set (`sparsevae data list`) or a file: .npy, .npz, .csv, .parquet; .txt with one text per line.",
     ),
 ]
 DataOptions = Annotated[
@@ -85,8 +85,8 @@ DataOptions = Annotated[
     typer.Option(
         metavar="NAME=VALUE",
         callback=_check_pairs,
-        help="An option of the data set (`sparsevae data info D`); where a fitted model reads a table of texts, "
-        "column=NAME; repeatable.",
+        help="An option of the data set (`sparsevae data info D`); column=NAME if a fitted model reads a table of "
+        "texts; repeatable.",
     ),
 ]
 PART: dict[str, Any] = {"parser": _read_part, "metavar": "train|test"}

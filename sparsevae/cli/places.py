@@ -1,4 +1,4 @@
-"""What --out names: refused before any work where it cannot be written, and never left half done."""
+"""Output paths: checked before any work, and files written completely or not at all."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 
 def write_whole(path: Path, write: Callable[[Any], object]) -> None:
-    """All of the file or nothing of it: made in memory, then put in its place in one move."""
+    """Write a file atomically: `write` fills a buffer in memory, which then replaces the file."""
     from sparsevae.storage.atomic import write_file
 
     buffer = io.BytesIO()
@@ -20,7 +20,7 @@ def write_whole(path: Path, write: Callable[[Any], object]) -> None:
 
 
 def ending_of(path: Path, *known: str) -> str:
-    """The ending of a file to write; refuses, before any work, one that could not be written."""
+    """The ending of an output file, after a check that it is a known one and that the file can be written."""
     if path.suffix.lower() not in known:
         raise ValueError(
             f"--out {path}: expected a name that ends in {', '.join(known[:-1])}{' or ' * (len(known) > 1)}{known[-1]}."
@@ -33,32 +33,32 @@ def ending_of(path: Path, *known: str) -> str:
 
 
 def check_other(path: Path, data: str) -> None:
-    """Refuse to write over the data that were read."""
+    """Raise a ValueError if the output file is the file of --data."""
     if path.exists() and os.path.exists(data) and os.path.samefile(path, data):
         raise ValueError(f"--out {path} is the file of --data, which would be lost; choose another name.")
 
 
 def check_place(folder: Path) -> None:
-    """Refuse a folder that can be neither made nor written to."""
+    """Raise a ValueError if the folder cannot be created or written to."""
     real = Path(os.path.realpath(folder))
     if real.is_symlink():
-        raise ValueError(f"--out: {real} is a link that leads nowhere; choose another place.")
+        raise ValueError(f"--out: {real} is a link without a target; choose another place.")
     there = next(p for p in (real, *real.parents) if p.exists())
     if not there.is_dir():
         raise ValueError(f"--out: {there} is no folder; choose another place.")
     if not os.access(there, os.W_OK):
-        raise ValueError(f"--out: {there} may not be written to; choose another place.")
+        raise ValueError(f"--out: {there} is not writable; choose another place.")
 
 
 @contextmanager
 def nothing_left(path: Path) -> Iterator[None]:
-    """Where this fails, folders that it made and left empty go."""
+    """If the block fails, remove the folders that it created, if they are empty."""
     real = Path(os.path.realpath(path))
     made = [p for p in (real, *real.parents) if not p.exists()]
     try:
         yield
     except BaseException:
-        with suppress(OSError):  # it is not empty, or was never made
+        with suppress(OSError):  # it is not empty, or was not created
             for p in made:
                 p.rmdir()
         raise

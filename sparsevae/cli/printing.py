@@ -1,4 +1,4 @@
-"""Results on standard output: one JSON object, a table, or what a training ended with."""
+"""Results on standard output: one JSON object, a table, or the result of a training."""
 
 from __future__ import annotations
 
@@ -19,6 +19,14 @@ def print_json(result: Mapping[str, Any]) -> None:
     show(json.dumps(json_value(result), allow_nan=False))
 
 
+def print_result(result: Mapping[str, Any], text: object, as_json: bool) -> None:
+    """Print a result as one JSON object, or as a text."""
+    if as_json:
+        print_json(result)
+    else:
+        show(text)
+
+
 def print_table(header: Sequence[str], lines: Sequence[Sequence[str]]) -> None:
     from sparsevae.tables.printed import aligned
 
@@ -26,10 +34,12 @@ def print_table(header: Sequence[str], lines: Sequence[Sequence[str]]) -> None:
 
 
 def print_fitted(est: SparseCoder, about: Mapping[str, Any], summary: str, hint: Sequence[str], as_json: bool) -> None:
-    """A training that ended: its last report, where the model is, and the command to go on with."""
+    """Print the last report of a training, the path of the model and a command for the next step."""
     last = {k: v for k, v in (est.history_[-1] if est.history_ else {}).items() if k not in ("step", "epoch")}
-    if as_json:
-        return print_json({**about, "likelihood": est.likelihood_, "steps": est.n_steps_, "final": last})
-    show(f"{summary}, {est.n_steps_:,} steps")
-    show("  ".join(f"{k} {v:.4g}" for k, v in last.items()))
-    show(f"saved in {about['out']}; next: {shlex.join(['sparsevae', *hint])}")
+    result = {**about, "likelihood": est.likelihood_, "steps": est.n_steps_, "final": last}
+    lines = [
+        f"{summary}, {est.n_steps_:,} steps",
+        "  ".join(f"{k} {v:.4g}" for k, v in last.items()),
+        f"saved in {about['out']}; next: {shlex.join(['sparsevae', *hint])}",
+    ]
+    print_result(result, "\n".join(lines), as_json)

@@ -1,4 +1,4 @@
-"""What a command reads: the model in DIR; the rows and labels that --data, --split and --data-option name."""
+"""The inputs of a command: the model in DIR; rows and labels by --data, --split and --data-option."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from sparsevae.estimator.supervised import FromLabels
 
 
-SECOND_STAGE = "second-stage"  # within a model's folder: the folder of a model of its codes
-CODES_OF = "codes-of.txt"  # within that: the name of the weights whose codes they are
+SECOND_STAGE = "second-stage"  # the folder of a second stage, within the model's folder
+CODES_OF = "codes-of.txt"  # a file in that folder: the name of the weights that the codes were computed with
 
 
 def load_model(folder: Path) -> SparseCoder:
@@ -31,7 +31,7 @@ def load_model(folder: Path) -> SparseCoder:
 
 
 def load_second_stage(folder: Path) -> SparseCoder:
-    """The model of a saved model's codes; refused where that has been trained since."""
+    """The second stage of a saved model; an error if the model was trained after it."""
     from sparsevae.storage.atomic import read_file
     from sparsevae.storage.folder import weights_name
 
@@ -40,7 +40,8 @@ def load_second_stage(folder: Path) -> SparseCoder:
         raise ValueError("this model has no second stage; fit one first: `sparsevae second-stage DIR --data D`.")
     if (place / CODES_OF).exists() and read_file(place / CODES_OF, 100).decode() != weights_name(folder):
         raise ValueError(
-            f"{place} is of other weights than {folder} holds now; fit it anew: `sparsevae second-stage DIR --data D`."
+            f"{place} belongs to other weights than those of {folder}; fit it again: "
+            "`sparsevae second-stage DIR --data D`."
         )
     return load_model(place)
 
@@ -48,29 +49,33 @@ def load_second_stage(folder: Path) -> SparseCoder:
 def dataset(
     data: str, split: Part | None, options: Iterable[str] | None, column: str | None = None, *, texts: bool = False
 ) -> tuple[Dataset, Part]:
-    """The data set that --data names, and the part that --split means.
+    """The data set of --data, and the part of --split.
 
-    `column` holds the texts of a table; `texts` says that there must be some, since the model was fitted on them.
+    `column` is the column of texts of a table; `texts` is true if the model was fitted on texts.
     """
-    from sparsevae.data import load, names
+    import numpy as np
+
+    from sparsevae.data import Dataset, load, names
     from sparsevae.inputs.kind import is_text_file
+    from sparsevae.inputs.texts import texts_of
 
     text_file = is_text_file(data, column, expected=texts)
     if text_file:
-        found = _texts(data, _column(data, options or (), fitted=texts) or column)
+        values = texts_of(Path(data), _column(data, options or (), fitted=texts) or column)
+        found = Dataset(data, X=np.array(values, dtype=object))
     else:
         found = load(data, **_chosen(data, options or ()))
     if data in names():
-        found = dataclasses.replace(found, columns=None)  # always the same; those of files may differ
+        found = dataclasses.replace(found, columns=None)  # named data sets always have the same columns
     if not found.X.shape[0]:
-        raise ValueError(f"{data} is empty: expected rows of numbers, or a text a line.")
+        raise ValueError(f"{data} is empty: expected rows of numbers, or one text per line.")
     if split is Part.TEST and found.X_test is None:
         raise ValueError(f"{data} has no test part; leave --split out.")
     return found, Part.TRAIN if split is Part.TRAIN or found.X_test is None else Part.TEST
 
 
 def _chosen(data: str, options: Iterable[str]) -> dict[str, Any]:
-    """What --data-option says, as values of the types that the data set wants.
+    """The values of --data-option by name, converted to the types that the data set expects.
 
     >>> _chosen("tiles", ["n=40", "overlap=True"]), _chosen("two.npz", ["key=1"])
     ({'n': 40, 'overlap': True}, {'key': '1'})
@@ -83,14 +88,14 @@ def _chosen(data: str, options: Iterable[str]) -> dict[str, Any]:
         if not equals:
             raise typer.BadParameter(f"expected NAME=VALUE, got {option!r}", param_hint="'--data-option'")
         chosen[name] = text
-        with suppress(ValueError, SyntaxError):  # a word stays a word
+        with suppress(ValueError, SyntaxError):  # no Python literal: it stays a str
             value = ast.literal_eval(text)
             chosen[name] = value if fits(value, known.get(name, object)) or not fits(text, known[name]) else text
     return chosen
 
 
 def _column(data: str, options: Iterable[str], *, fitted: bool) -> str | None:
-    """The one option of texts: the column of a table, where that is not the fitted model's own."""
+    """The column of texts by --data-option column=NAME, the only option of texts; None if not given."""
     column = None
     for option in options:
         name, _, column = option.partition("=")
@@ -106,26 +111,14 @@ def _column(data: str, options: Iterable[str], *, fitted: bool) -> str | None:
     return column
 
 
-def _texts(data: str, column: str | None) -> Dataset:
-    """The texts of a file."""
-    import numpy as np
-
-    from sparsevae.data import Dataset
-    from sparsevae.inputs.texts import texts_of
-
-    return Dataset(data, X=np.array(texts_of(Path(data), column), dtype=object))
-
-
 def rows(est: SparseCoder, data: str, split: Part | None, options: Iterable[str] | None) -> tuple[Any, Part, Dataset]:
-    """The rows that --data and --split name, as a fitted model reads them; which part they are, and of what."""
-    from sparsevae.inputs.texts import Texts
-
-    found, part = dataset(data, split, options, est.input_.column, texts=isinstance(est.input_, Texts))
+    """The rows of --data and --split for a fitted model, their part, and the whole data set."""
+    found, part = dataset(data, split, options, est.input_.column, texts=est.input_.kind == "texts")
     return part_of(found, part), part, found
 
 
 def part_of(found: Dataset, part: Part) -> Any:
-    """One part of a data set, with the names of its columns where they count."""
+    """The rows of one part of a data set; a table with names of columns, if the data set has them."""
     from sparsevae.data import Table
 
     X: Any = found.X if part is Part.TRAIN else found.X_test
@@ -133,14 +126,14 @@ def part_of(found: Dataset, part: Part) -> Any:
 
 
 def as_labelled(est: SparseCoder) -> FromLabels | None:
-    """The model, where it learns from labels."""
+    """The model if it is supervised, else None."""
     from sparsevae.estimator.supervised import FromLabels
 
     return est if isinstance(est, FromLabels) else None
 
 
 def labels(est: FromLabels, data: str, found: Dataset, part: Part) -> tuple[Any, list[str] | None]:
-    """What a model learns from beside the rows, and the names of its labels where they have any."""
+    """The targets of a supervised model for one part of a data set, and the names of its labels, if known."""
     import numpy as np
 
     y, truth = (found.y, found.truth) if part is Part.TRAIN else (found.y_test, found.truth_test)

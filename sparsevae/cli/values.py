@@ -1,4 +1,4 @@
-"""Values as a user writes them: how help spells a type, how text is read, how a default is told."""
+"""Values in flags: how help spells a type, how a text becomes a value, how a default is written."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _SPELLED = {int: "INT", float: "FLOAT", str: "TEXT"}  # in the order in which a 
 
 
 def members_of(kind: Any) -> list[Any]:
-    """The types that a union allows, numbers first and words last, which anything is; of any other, itself."""
+    """The members of a union, numbers first and str last, since every text is a str; any other type alone."""
     if typing.get_origin(kind) not in (typing.Union, types.UnionType):
         return [kind]
     parts = typing.get_args(kind)
@@ -22,7 +22,7 @@ def members_of(kind: Any) -> list[Any]:
 
 
 def spelling(kind: Any) -> str:
-    """How a value of this type is written in a flag, as help shows it; empty for one that cannot be written.
+    """The metavar of a flag of this type; empty for a type without a text form.
 
     >>> spelling(int | float | None), spelling(tuple[int, ...]), spelling(object)
     ('INT|FLOAT', 'INT,...', '')
@@ -40,7 +40,7 @@ def spelling(kind: Any) -> str:
 
 
 def parse(text: str, kind: Any) -> Any:
-    """A flag's text as a value of a constructor's type: numbers, words, lists with commas, "none" where it may be.
+    """A flag's text as a value of a constructor's type: numbers, strings, lists with commas, "none" if None is allowed.
 
     >>> parse("400,200", tuple[int, ...]), parse("none", int | None), parse("0.2", int | float)
     ((400, 200), None, 0.2)
@@ -64,7 +64,7 @@ def parse(text: str, kind: Any) -> Any:
 
 
 def schedule(text: str) -> tuple[str, Any]:
-    """A knob and its course.
+    """The name of a knob and its schedule.
 
     >>> schedule("kl_z=linear:0:1:0:0.2")
     ('kl_z', Linear(start=0.0, stop=1.0, begin=0, end=0.2))
@@ -74,7 +74,7 @@ def schedule(text: str) -> tuple[str, Any]:
 
 
 def once(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
-    """Names and values of a repeatable flag; a name is given once.
+    """Names and values of a repeatable flag as a dict; a ValueError if a name is given twice.
 
     >>> once([("n", "3"), ("n", "4")])
     Traceback (most recent call last):
@@ -89,7 +89,7 @@ def once(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _course(text: str) -> Any:
-    """A schedule, from its name and its arguments."""
+    """A schedule from its name and its arguments, separated by colons."""
     from sparsevae import schedules
     from sparsevae.exceptions import unknown
 
@@ -108,7 +108,7 @@ def _course(text: str) -> Any:
 
 
 def written(default: Any) -> str:
-    """A default as a user would write it.
+    """A default in the form in which a flag is given.
 
     >>> from sparsevae.schedules import Linear
     >>> written((1, 2)), written(Linear(1.0, 5.0)), written(0.5)

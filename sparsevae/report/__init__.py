@@ -1,1 +1,1 @@
-"""Pictures and pages about a fitted model."""
+"""Figures of a fitted model and of results of analyses, and HTML pages of them."""

@@ -1,4 +1,4 @@
-"""The demonstration: train a sparse coder on the digits inside scikit-learn and leave a page of pictures."""
+"""The demonstration: train a sparse coder on scikit-learn's digits and write a page about it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PICTURE = "Handwritten digits that a sparse coder has never seen, as codes"
 
 
 class Demo(NamedTuple):
-    """What a demonstration leaves: a page, a picture and a model, and the model's numbers on unseen digits."""
+    """Paths of the page, the picture and the saved model, and the result of `evaluate` on test digits."""
 
     page: Path
     picture: Path
@@ -35,10 +35,10 @@ class Demo(NamedTuple):
 
 
 def model(seed: int = 0) -> VSC:
-    """Settings that give few, telling units on 8 x 8 digits.
+    """A VSC whose codes of 8 x 8 digits have few non-zero units.
 
-    Straight-through gates share the work among many units (the sigmoid gate leaves a few that are always on), and
-    a known variance keeps the reconstructions sharp.
+    With straight-through gates many units are used (with the sigmoid gate a few units are always on), and a fixed
+    variance gives sharp reconstructions.
     """
     return VSC(
         64,
@@ -52,7 +52,7 @@ def model(seed: int = 0) -> VSC:
 
 
 def _check(out: Path) -> None:
-    """Refuse a folder that is neither new, nor empty, nor of an earlier demonstration."""
+    """Raise an error unless the folder is new, empty, or the result of an earlier demonstration."""
     names = os.listdir(out) if out.is_dir() else []
     if not {"index.html", "demo.png", "model"} <= set(names):
         check_folder(out, kind="demonstration")
@@ -60,13 +60,14 @@ def _check(out: Path) -> None:
 
 
 def run(out: Path, seed: int = 0) -> Demo:
-    """Train, save the model in out/model, write out/index.html and out/demo.png."""
-    out, began = Path(out), time.monotonic()
+    """Train, save the model in out/model, and write out/index.html and out/demo.png."""
+    out = Path(out)
+    began = time.monotonic()
     _check(out)
     digits = data.load("digits")
     X, unseen, labels = digits.X, np.asarray(digits.X_test), np.asarray(digits.y_test)
     note(f"Training a sparse coder on {X.shape[0]:,} handwritten digits of 8 x 8 pixels ...")
-    with threads(1):  # a net this small gains little from a second one, and the numbers depend on how many there are
+    with threads(1):  # more threads hardly help so small a network, and the numbers depend on their number
         est = model(seed).fit(X)
         est.save(out / "model")
         note(f"Drawing the page from {len(unseen)} digits it has not seen ...")
@@ -77,7 +78,7 @@ def run(out: Path, seed: int = 0) -> Demo:
     explained = 1 - numbers["mse"] / unseen.var(0).mean()
     summary = f"On average {numbers['nonzeros_mode']:.1f} of {est.n_components} units are on, the others exactly zero; "
     summary += f"decoded, they explain {explained:.0%} of the variance of unseen digits. "
-    summary += f"The score is {numbers['score']:.1f} nats a digit, a lower bound on log p(x)."
+    summary += f"The score is {numbers['score']:.1f} nats per digit, a lower bound on log p(x)."
     note(f"Done in {time.monotonic() - began:.0f} s. {summary}")
     note(f"Beside the page: {out / 'model'} (the model), {out / 'demo.png'} (a picture).")
     return Demo(page, out / "demo.png", out / "model", numbers)

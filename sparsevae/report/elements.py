@@ -1,4 +1,4 @@
-"""What a page is made of: pictures and tables, and those that pages share."""
+"""The elements of a page, pictures and tables, and the sections that all pages have."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Picture(NamedTuple):
-    """A figure with its heading and the sentence that says how to read it."""
+    """A figure as base64 PNG, with a heading and an explanation."""
 
     title: str
     caption: str
@@ -23,17 +23,17 @@ class Picture(NamedTuple):
 
 
 class Table(NamedTuple):
-    """Lines of words or numbers with their heading and the sentence that says how to read them."""
+    """A header and lines of text, with a heading and an explanation."""
 
     title: str
     caption: str
     header: Sequence[str]
     lines: Sequence[Sequence[str]]
-    kind: str = "words"  # to the left, or "numbers", to the right
+    kind: str = "words"  # aligned to the left; "numbers": to the right
 
 
 def settings(est: SparseCoder) -> list[tuple[str, str]]:
-    """What was trained: the constructor as it came out for these data, the length of the run and the seed."""
+    """Names and values of the settings in force, the number of steps and the seed."""
     training = est.training_
     own = {k: v for k, v in est.in_force().items() if v is not None and k not in ("variance_floor", "variance")}
     own |= est.model_.likelihood.describe()
@@ -44,21 +44,22 @@ def settings(est: SparseCoder) -> list[tuple[str, str]]:
 
 
 def training(est: SparseCoder) -> Iterator[Picture]:
-    """The course of the run, where it is known."""
+    """The training curves, if the estimator has a history."""
     if est.history_:
         yield picture(
             "Training",
-            "The course of the run. The training objective (relaxed, weighted) is neither a bound nor the score.",
+            "Quantities by step. The training objective (relaxed, weighted) is neither a bound nor the score.",
             figures.training_curves(est),
         )
 
 
 def picture(title: str, caption: str, figure: Figure) -> Picture:
+    """A figure as an element of a page."""
     return Picture(title, caption, base64.b64encode(png(figure)).decode())
 
 
 def png(figure: Figure, dpi: int = 130) -> bytes:
-    """A figure as the bytes of a PNG file, the same ones for the same figure."""
+    """A figure as the bytes of a PNG file; equal figures have equal bytes."""
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", dpi=dpi, metadata={"Software": None})
     return buffer.getvalue()

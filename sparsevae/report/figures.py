@@ -3,28 +3,20 @@
     v = make_view(est, X, image_shape=(8, 8))
     figures.codes(v).savefig("codes.png")
 
-Rows are drawn as images where `image_shape` is given or the model has one, as columns of a heat map otherwise. Blue is
-positive and orange negative in every picture. Figures are made without pyplot, so they need no display and
-leave no state.
+Rows are drawn as images where `image_shape` is given or the model has one, otherwise as columns of a heat map. Blue is
+positive and orange negative in every picture. Figures are made without pyplot: they need no display and change no
+global state.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from sparsevae.analysis import traversals
 from sparsevae.estimator.coder import SparseCoder
-from sparsevae.report.panels import (
-    draw_codes,
-    draw_features,
-    draw_reconstructions,
-    draw_traversal,
-    name_unit,
-    name_value,
-)
 from sparsevae.report.style import (
     FAINT,
     INK,
@@ -32,51 +24,51 @@ from sparsevae.report.style import (
     NEGATIVE,
     PALE,
     POSITIVE,
+    AnyFigure,
     Array,
     calm,
     heading,
     heat_map,
     new_figure,
     nothing,
+    row_label,
     spaced,
     whole_ticks,
 )
 from sparsevae.report.view import View
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+TWO_SIDED = 0.1  # a unit counts as used with both signs if the rarer sign has this share of its non-zero values
 
 
 def reconstructions(v: View, n_items: int = 10) -> Figure:
-    """Originals above their reconstructions: what is left of a row after passing through its code."""
+    """Rows above their reconstructions from their codes."""
     items = v.items(n_items)
     width, height = v.cell(0.85)
-    figure = new_figure(v.margin() + 1.0 + len(items) * (width + 0.12), 2 * height + 0.5)
-    draw_reconstructions(figure, v, items)
-    return figure
+    return draw_reconstructions(new_figure(v.margin() + 1.0 + len(items) * (width + 0.12), 2 * height + 0.5), v, items)
 
 
 def codes(v: View, n_items: int = 6) -> Figure:
-    """A few items, their codes as bars over the units (a zero is no bar), and what the codes decode to."""
+    """A few rows, their codes as bars over the units (no bar for a zero), and the decoded codes."""
     items = v.items(n_items)
-    figure = new_figure(9.5, len(items) * v.cell(0.85)[1] + 0.7)
-    draw_codes(figure, v, items)
-    return figure
+    return draw_codes(new_figure(9.5, len(items) * v.cell(0.85)[1] + 0.7), v, items)
 
 
 def traversal(v: View, n_units: int = 8, n_values: int = 9) -> Figure:
-    """What single units do: each line decodes one unit alone, from off to the strong end of its usual values."""
+    """Effect of single units: each line decodes codes with one non-zero unit, at the values that `sweep` returns."""
     units = v.units(n_units)
     width, height = v.cell(0.7)
     figure = new_figure(v.margin() + 1.2 + n_values * (width + 0.08), max(1, len(units)) * (height + 0.22) + 0.3)
-    draw_traversal(figure, v, units, n_values)
-    return figure
+    return draw_traversal(figure, v, units, n_values)
 
 
 def traversal_grid(v: View, item: int = 0, n_units: int = 6, values: Sequence[float] | None = None) -> Figure:
-    """What the active units of one item do (VSC, figure 4): each line moves one, the rest of the code stays.
+    """Effect of the active units of one row (VSC, figure 4): each line changes one unit and keeps the rest of the code.
 
-    The first picture of a line is the item's own reconstruction, marked with the unit's own value.
+    The first picture of a line is the reconstruction of the row itself, labelled with the unit's value in its code.
     """
     code = v.codes[item]
     units = traversals.active(code)[:n_units]
@@ -89,19 +81,14 @@ def traversal_grid(v: View, item: int = 0, n_units: int = 6, values: Sequence[fl
     figure = new_figure(v.margin() + 1.2 + (1 + len(at)) * (width + 0.08), len(units) * (height + 0.22) + 0.3)
     axes = figure.subplots(len(units), 1 + len(at), squeeze=False)
     for line, unit, codes in zip(axes, units, traversals.set_units(code, units, at), strict=True):
-        rows = [v.decoded[item], *v.est.inverse_transform(codes)]
-        for ax, row, value in zip(line, rows, (code[unit], *at), strict=True):
-            v.draw(ax, row)
-            ax.set_xlabel(name_value(v, value), fontsize=7, color=FAINT, labelpad=1.5)
+        _draw_line(v, line, unit, [v.decoded[item], *v.est.inverse_transform(codes)], (code[unit], *at))
         line[0].xaxis.label.set(color=POSITIVE if code[unit] > 0 else NEGATIVE, fontweight="bold")
-        name_unit(line[0], unit, "")
-        v.name_features(line[0])
     axes[0, 0].set_title("item", fontsize=9, color=INK)
     return figure
 
 
 def interpolation_strip(v: View, a: int, b: int, *, steps: int = 8, mode: str = "mixed") -> Figure:
-    """The walk from one item's code to another's (UAI, figure 7): frames, their codes, and what was switched."""
+    """The walk from one row's code to another's (UAI, figure 7): decoded frames, codes, and switched units."""
     frames, labels = traversals.walk(v.codes[a], v.codes[b], steps, mode, whole=v.whole)
     decoded = v.est.inverse_transform(frames)
     used = np.flatnonzero((frames != 0).any(0))
@@ -122,9 +109,9 @@ def interpolation_strip(v: View, a: int, b: int, *, steps: int = 8, mode: str = 
 
 
 def activation_matrix(v: View) -> Figure:
-    """Which class uses which units (UAI, figure 6): the share of its rows with the unit on. Needs labels.
+    """Share of the rows of each class in which each unit is on (UAI, figure 6). Needs labels.
 
-    Units that no class uses are left out; the rest stand under the class that uses them most.
+    Units that are off in all rows are left out; the others are grouped by the class that uses them most.
     """
     if v.labels is None:
         raise ValueError("an activation matrix needs classes: make the view with labels=y.")
@@ -143,21 +130,40 @@ def activation_matrix(v: View) -> Figure:
 
 
 def features(v: View, n_units: int = 8, n_examples: int = 7) -> Figure:
-    """What each unit adds: decode(code) - decode(code without it), averaged where it is on; and its top items."""
+    """decode(code) - decode(code without the unit), averaged over rows, and the rows that use it most."""
     units = v.units(n_units)
     width, height = v.cell(0.7)
     figure = new_figure(v.margin() + 3.2 + (1 + n_examples) * (width + 0.1), max(1, len(units)) * (height + 0.12) + 0.4)
-    draw_features(figure, v, units, n_examples)
+    if not units:
+        return nothing(figure)
+    ratios = [*[width] * (1 + n_examples), 2.0]
+    axes = figure.subplots(len(units), 2 + n_examples, squeeze=False, width_ratios=ratios)
+    changes = [v.change(unit) for unit in units]
+    deepest = 0.9 * max(float(np.abs(added).max()) for added, _ in changes) or 1.0
+    for line, unit, (added, strongest) in zip(axes, units, changes, strict=True):
+        v.draw(line[0], added, change=deepest)
+        v.name_features(line[0])
+        row_label(line[0], f"unit {unit}")
+        for ax, item in zip(line[1:-1], strongest, strict=False):
+            v.draw(ax, v.rows[item])
+        for ax in line[1 + len(strongest) : -1]:
+            ax.set_visible(False)
+        line[-1].axis("off")
+        use = line[-1].text(0.03, 0.5, _describe_unit(v, unit), va="center", transform=line[-1].transAxes)
+        use.set(fontsize=9, color=INK, parse_math=False)
+    axes[0, 0].set_title("adds", fontsize=9, color=INK)
+    text = axes[0, 1].annotate("items in which it is strongest", (0, 1), (0, 4), "axes fraction", "offset points")
+    text.set(fontsize=9, color=INK, in_layout=False)
     return figure
 
 
 def usage(v: View) -> Figure:
-    """How often each unit is on, most used first; and how many units a row has on."""
+    """Share of rows in which each unit is on, in falling order, and a histogram of the number of units on per row."""
     return code_usage(v.codes)
 
 
 def code_usage(codes: Array) -> Figure:
-    """`usage` of codes alone, (n, J)."""
+    """`usage` of codes (n, J)."""
     figure = new_figure(9.5, 2.5)
     left, right = figure.subplots(1, 2, width_ratios=(3, 2))
     share = 100 * np.sort((codes != 0).mean(0))[::-1]
@@ -181,7 +187,7 @@ def code_usage(codes: Array) -> Figure:
 
 
 def training_curves(est: SparseCoder) -> Figure:
-    """The course of every quantity in `history_`, a panel each; the first few reports may lie outside."""
+    """Every quantity of `history_` against the step, one panel each; axes fit all but the first 5 % of the reports."""
     steps = est.history_.column("step")
     wanted = {"loss": "training objective, nats", "validation_loss": "validation objective, nats"}
     wanted |= {k: f"{k}, nats" for row in est.history_[:1] for k in row if k.startswith(("nll_", "kl_"))}
@@ -203,7 +209,7 @@ def training_curves(est: SparseCoder) -> Figure:
 
 
 def overview(v: View, title: str = "") -> Figure:
-    """Reconstructions, codes and a traversal on one sheet, for images."""
+    """Reconstructions, codes and a traversal in one figure, for images."""
     figure = new_figure(11.0, 7.6)
     if title:
         figure.suptitle(title, fontsize=15, color=INK, x=LEFT / 11, ha="left", parse_math=False)
@@ -211,8 +217,111 @@ def overview(v: View, title: str = "") -> Figure:
     top, (left, right) = parts[0], parts[1].subfigures(1, 2, width_ratios=(1.2, 1), wspace=0.02)
     heading(top, 11, "Images, and what their codes decode to")
     draw_reconstructions(top, v, v.items(10))
-    heading(left, 6, "A code: a few bars, one a unit; every other unit is exactly zero")
+    heading(left, 6, "A code: one bar per unit that is on; every other unit is exactly zero")
     draw_codes(left, v, v.items(5))
     heading(right, 5, "What a unit means: that unit alone, from off to strong")
     draw_traversal(right, v, v.units(6), 7)
     return figure
+
+
+def draw_reconstructions(figure: AnyFigure, v: View, items: list[int]) -> AnyFigure:
+    """`reconstructions` of the given rows, in a figure of any size."""
+    axes = figure.subplots(2, len(items), squeeze=False)
+    for column, item in enumerate(items):
+        v.draw(axes[0, column], v.rows[item])
+        v.draw(axes[1, column], v.decoded[item])
+        if v.labels is not None:
+            axes[0, column].set_title(str(v.labels[item]), fontsize=8, color=FAINT, parse_math=False)
+    for ax, text in zip(axes[:, 0], ("original", "decoded"), strict=True):
+        row_label(ax, text, 9)
+        v.name_features(ax)
+    return figure
+
+
+def draw_codes(figure: AnyFigure, v: View, items: list[int]) -> AnyFigure:
+    """`codes` of the given rows, in a figure of any size."""
+    width = v.cell(0.85)[0]
+    axes = figure.subplots(len(items), 3, squeeze=False, width_ratios=(width, 6, width))
+    limit = 1.3 * np.abs(v.codes[items]).max() or 1.0
+    for (image, bars, decoded), item in zip(axes, items, strict=True):
+        v.draw(image, v.rows[item])
+        v.name_features(image)
+        v.draw(decoded, v.decoded[item])
+        draw_code(bars, v.codes[item], limit)
+    axes[-1, 1].tick_params(labelbottom=True)
+    axes[-1, 1].set_xlabel("unit", fontsize=8, color=FAINT)
+    for ax, text in zip(axes[0, ::2], ("item", "decoded"), strict=True):
+        ax.set_title(text, fontsize=9, color=INK)
+    return figure
+
+
+def draw_code(ax: Axes, code: Array, limit: float) -> None:
+    """One code (J,) as bars over its units: no bar for a zero, and unit numbers at the bars if at most 12 are on."""
+    on = np.flatnonzero(code)
+    colours = [POSITIVE if value > 0 else NEGATIVE for value in code[on]]
+    ax.bar(on, code[on], width=max(0.8, len(code) / 90), color=colours)
+    ax.hlines(0, -0.5, len(code) - 0.5, color=PALE, linewidth=0.8, zorder=0)
+    if len(on) <= 12:
+        for unit in on:
+            side = 1 if code[unit] > 0 else -1
+            style: dict[str, Any] = {"fontsize": 7, "color": INK, "ha": "center", "va": "bottom" if side > 0 else "top"}
+            ax.annotate(str(unit), (unit, code[unit]), (0, side), textcoords="offset points", **style)
+    ax.text(1.19 * len(code), 0, f"{len(on)} of {len(code)}\nunits on", ha="right", va="center", fontsize=8, color=INK)
+    ax.set_xlim(-1, 1.19 * len(code))
+    ax.set_xticks([t for t in whole_ticks(7).tick_values(0, len(code) - 1) if 0 <= t < len(code)])
+    ax.set_ylim(-limit, limit)
+    calm(ax, "", "")
+    ax.spines[["left", "bottom"]].set_visible(False)
+    ax.tick_params(left=False, labelleft=False, bottom=False, labelbottom=False)
+
+
+def sweep(codes: Array, n: int, *, whole: bool = False) -> Array:
+    """Values of one unit to decode, from its codes (n_rows,): n values between 0 and a quantile of its non-zero values.
+
+    The quantile is 95 % where most non-zero values are positive, else 5 %; a unit that uses both signs goes from the
+    one, through 0, to the other. With `whole` (bits and counts): at most n whole numbers from 0 to the 95 % quantile.
+    """
+    on = codes[codes != 0]
+    low, high = (float(q) for q in np.quantile(on, (0.05, 0.95))) if len(on) else (0.0, 0.0)
+    if whole:
+        return spaced(np.arange(round(high) + 1), n)
+    if TWO_SIDED <= (on > 0).mean() <= 1 - TWO_SIDED:
+        half = n // 2
+        return np.concatenate([np.linspace(low, 0, half + 1), np.linspace(0, high, n - half)[1:]])
+    return np.linspace(0, high if (on > 0).mean() > 0.5 else low, n)
+
+
+def draw_traversal(figure: AnyFigure, v: View, units: list[int], n_values: int) -> AnyFigure:
+    """`traversal` of the given units, in a figure of any size."""
+    if not units:
+        return nothing(figure)
+    axes = figure.subplots(len(units), n_values, squeeze=False)
+    for line, unit in zip(axes, units, strict=True):
+        values = sweep(v.codes[:, unit], n_values, whole=v.whole)
+        walk = np.zeros((len(values), v.codes.shape[1]), dtype=np.float32)
+        walk[:, unit] = values
+        for ax in line[len(values) :]:
+            ax.set_visible(False)
+        _draw_line(v, line, unit, v.est.inverse_transform(walk), walk[:, unit])
+        line[0].yaxis.label.set_text(f"unit {unit}\n{v.describe(unit)}")
+    return figure
+
+
+def _draw_line(v: View, line: Sequence[Axes], unit: int, rows: Iterable[Array], values: Iterable[float]) -> None:
+    """One line of a traversal: decoded rows, each above the unit's value in its code."""
+    for ax, row, value in zip(line, rows, values, strict=False):
+        v.draw(ax, row)
+        name = "off" if value == 0 and v.sparse else f"{value:.0f}" if v.whole else f"{value:.1f}"
+        ax.set_xlabel(name, fontsize=7, color=FAINT, labelpad=1.5)
+    row_label(line[0], f"unit {unit}")
+    v.name_features(line[0])
+
+
+def _describe_unit(v: View, unit: int) -> str:
+    """How often a unit is on and, with labels, the three commonest labels of the rows that use it."""
+    lines = [f"{v.describe(unit)} of rows" if v.sparse else v.describe(unit)]
+    if v.labels is not None and v.sparse:
+        values, counts = np.unique(v.labels[v.codes[:, unit] != 0], return_counts=True)
+        best = np.argsort(-counts, kind="stable")[:3]
+        lines.append(", ".join(f"{values[k]}: {counts[k] / counts.sum():.0%}" for k in best))
+    return "\n".join(lines)

@@ -1,6 +1,6 @@
-"""A page about a fitted model: its numbers and its pictures in one HTML file that needs nothing else.
+"""A page about a fitted model: numbers and pictures in one self-contained HTML file.
 
-Its sections depend on the data: here those of rows of numbers, in `text_page` those of texts.
+The sections about rows of numbers are in this module, those about texts in `text_page`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from sparsevae.analysis.audit import check_coder
 from sparsevae.analysis.scores import cost_of_caps, numbers
 from sparsevae.estimator.coder import SparseCoder
 from sparsevae.inputs.kind import as_list
-from sparsevae.inputs.texts import Texts
 from sparsevae.report import figures
 from sparsevae.report.elements import Picture, Table, picture, settings, training
 from sparsevae.report.text_page import text_sections
@@ -26,7 +25,7 @@ from sparsevae.storage.atomic import write_file
 CAPS = (1, 2, 3, 5, 10, 20, 50, 100)
 CAPPED = (
     "What a cap costs",
-    "The error where a code may have at most so many non-zeros: the units most probably on are kept.",
+    "The error with at most so many non-zeros per code: the units with the largest P(on) are kept.",
 )
 
 
@@ -39,41 +38,41 @@ def report(
     labels: Any = None,
     title: str | None = None,
 ) -> Path:
-    """Write one self-contained HTML page about a fitted model, as seen on the rows of X.
+    """Write one self-contained HTML page about a fitted model, measured on the rows of X.
 
-    Of a model of texts it shows texts told again from their codes, codes as bars, and the words of every unit.
+    For a model of texts it shows texts decoded from their codes, codes as bars, and the words of every unit.
 
     Parameters
     ----------
     est : SparseCoder
         A fitted model.
     X : whatever `est.transform` takes
-        Rows to judge the model by, best ones that it was not trained on. Numbers come from all rows, pictures from
-        at most 2,000.
+        Rows to measure the model on, preferably not its training rows. Numbers are computed from all rows, pictures
+        from at most 2,000.
     path : str or Path
-        The file to write, whole or not at all.
+        The file to write, in one atomic step.
     image_shape : (height, width) or (height, width, 3)
-        Draws rows as images; the model's own where it has one. Without either they are columns of a heat map, with the
-        feature names that `fit` saw, and a log message names the shape that images of so many values commonly have.
-        Texts have none.
-    labels : one per row, none missing, all of one kind
-        Known classes, to name items and to say what a unit goes along with. The model never sees them.
+        The shape in which rows are drawn as images. Default: the model's own. Without either, rows are columns of a
+        heat map with the feature names of `fit`, and a log message suggests a shape of images of so many values.
+        Not allowed for texts.
+    labels : one per row, none missing, all of one type
+        Known classes, which name the rows and are counted per unit. They do not enter the model.
     title : str
         Heading of the page.
 
     Returns
     -------
     Path
-        Where the page is.
+        The path of the page.
     """
     check_coder("report", est)
     if est.model_.labelled:
         raise TypeError(
-            f"report shows codes and what is told from them, and {type(est).__name__} predicts labels: "
+            f"report shows codes and rows decoded from them, and {type(est).__name__} predicts labels: "
             "use its evaluate(X, y)."
         )
     X = as_list(X)
-    if isinstance(est.input_, Texts):
+    if est.input_.kind == "texts":
         if image_shape is not None:
             raise ValueError(f"image_shape is for rows of numbers, and this {type(est).__name__} was fitted on texts.")
         codes, sections = text_sections(est, X, labels)
@@ -93,25 +92,25 @@ def report(
         sections=[*sections, *training(est), *([Table(*CAPPED, *cost_of_caps(r), kind="numbers")] if caps else [])],
         version=__version__,
     )
-    write_file(path, html.encode(errors="backslashreplace"))  # a lone surrogate
+    write_file(path, html.encode(errors="backslashreplace"))  # a lone surrogate is not in UTF-8
     return Path(path)
 
 
 def _template() -> Any:
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
+    def sha256(text: str) -> str:
+        """The hash of the page's own style for its Content-Security-Policy."""
+        return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
     loader = PackageLoader("sparsevae.report")
     environment = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True)
-    environment.filters["sha256"] = _sha256
+    environment.filters["sha256"] = sha256
     return environment.get_template("report.html")
 
 
-def _sha256(text: str) -> str:
-    """The hash by which the page's Content-Security-Policy knows its own style."""
-    return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
-
-
 def _headline(est: SparseCoder, r: Mapping[str, Any]) -> str:
+    """One sentence on the size and the sparsity of codes."""
     kind, j = type(est).__name__, r["n_components"]
     if "words" in r:
         item, size = "text", f", of {r['words'] - 1:.1f} words on average,"
@@ -128,41 +127,37 @@ def _headline(est: SparseCoder, r: Mapping[str, Any]) -> str:
 
 
 def _pictures(est: SparseCoder, view: View) -> Iterator[Picture]:
+    """The sections of a page about rows of numbers."""
     image, known = view.image_shape is not None, view.labels is not None
     typical = "Typical rows of each label" if known else "Rows, evenly from the best to the worst reconstructed"
     rows = "" if image else " Columns are rows of X, colours deviations from each feature's mean (blue above)."
     if not image and len(view.columns) < est.n_features_in_:
         rows += f" Of {est.n_features_in_:,} features these are the {len(view.columns)} that are reconstructed best."
-    bars = (
-        "A zero is no bar at all: look how few there are."
-        if view.sparse
-        else "This code is dense: no unit is ever off."
-    )
-    walk = "from off to the strong end of its usual values (end to end through off, where it goes both ways)"
-    walk = walk if view.sparse else "from end to end of its usual values"
-    walk = "off and at whole numbers up to its largest usual value" if view.whole else walk
-    use = "how often it is on" if view.sparse else "how far its values spread"
-    use += ", and how its rows split over the labels" if known and view.sparse else ""
+    bars = "A zero has no bar." if view.sparse else "This code is dense: no unit is ever off."
+    walk = "from 0 to the 95 % quantile of its size (from its 5 % to its 95 % quantile, if it has both signs)"
+    walk = "at whole numbers from 0 to the 95 % quantile of its values" if view.whole else walk
+    use = "the share of rows in which it is on" if view.sparse else "the standard deviation of its values"
+    use += ", and the commonest labels of these rows" if known and view.sparse else ""
     yield picture(
         "Reconstructions",
-        f"{typical}; below each, what its code decodes to.{rows}",
+        f"{typical}; below each, its reconstruction from its code.{rows}",
         figures.reconstructions(view),
     )
     yield picture(
         "Codes",
-        f"Left an item, in the middle its code with one bar per unit (blue positive, orange negative, the number names "
-        f"the unit), right what it decodes to. {bars}",
+        f"Left a row, in the middle its code with one bar per unit (blue positive, orange negative, with the number of "
+        f"the unit), right its reconstruction. {bars}",
         figures.codes(view),
     )
     yield picture(
         "What a unit does",
-        f"Each line decodes a code in which one unit alone is not zero, {walk}. The most used units come first.",
+        f"Each line decodes codes in which one unit alone is not zero, {walk}. The most used units come first.",
         figures.traversal(view),
     )
     yield picture(
         "What a unit adds",
         f"Decoded with the unit minus decoded without it, averaged over the rows that use it (blue more, orange less); "
-        f"the rows in which it is strongest; {use}.",
+        f"the rows in which its value is largest; {use}.",
         figures.features(view),
     )
     yield picture(

@@ -1,4 +1,4 @@
-"""Figures of results: error against bits, and the gates of classes."""
+"""Figures of the results of `rate_distortion` and `classes`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def rate_distortion(curve: RateDistortion) -> Figure:
-    """Error against bits and, with labels, the probe against bits: ours and PCA's."""
+    """Error and, with labels, probe accuracy against bits per row, of the model and of PCA."""
     panels = [("error: mse per value", curve.mse, curve.pca_mse, curve.mean_mse, "the mean row")]
     if curve.probe is not None and curve.pca_probe is not None and curve.majority is not None:
         panels.append(("probe: test accuracy", curve.probe, curve.pca_probe, curve.majority, "one label for all"))
@@ -29,7 +29,7 @@ def rate_distortion(curve: RateDistortion) -> Figure:
         label = f"{curve.name} (numbers: its cap)"
         ax.plot(curve.bits, own, "o-", color=style.POSITIVE, markersize=4.5, linewidth=1.6, label=label)
         for cap, bits, value, other in zip(curve.caps, curve.bits, own, pca, strict=True):
-            side = 1 if value >= other else -1  # away from PCA's line
+            side = 1 if value >= other else -1  # on the side away from PCA's line
             name = ax.annotate(str(cap), (bits, value), (0, 5 * side), textcoords="offset points")
             name.set(fontsize=7, color=style.POSITIVE, ha="center", va="bottom" if side > 0 else "top")
         calm(ax, "bits per row", "")
@@ -41,7 +41,7 @@ def rate_distortion(curve: RateDistortion) -> Figure:
 
 
 def _scale(curve: RateDistortion, ax: Axes) -> None:
-    """Bits in doublings, each tick a plain number."""
+    """Set a logarithmic axis of bits with ticks at the powers of 2."""
     from matplotlib.ticker import NullLocator
 
     ax.set_xscale("log", base=2)
@@ -53,7 +53,7 @@ def _scale(curve: RateDistortion, ax: Axes) -> None:
 
 
 def class_gates(found: Classes) -> Figure:
-    """Figure 4: the gates of classes, darker where a unit is on, and the KL of their words, as far as known."""
+    """The gates of classes, darker for units that are on, and the KL of their words (figure 4), if there are any."""
     panels = [p for p in (("P(off)", found.gates), ("KL of words, nats", found.word_kl)) if p[1] is not None]
     if not panels:
         raise ValueError(f"there is nothing to draw: codes of {found.name} have no gates, and X is not texts.")

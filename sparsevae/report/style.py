@@ -1,4 +1,4 @@
-"""matplotlib without a backend: pictures are files, drawn without pyplot."""
+"""Fonts, colours and axes that all figures share, drawn by matplotlib without pyplot or a display."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 
 def prepare() -> None:
-    """Import matplotlib whatever MPLBACKEND says, which would end the import where it names no backend.
+    """Import matplotlib even if MPLBACKEND names an unknown backend, which would make the import fail.
 
-    One that matplotlib knows stays in force for the user's own pictures.
+    A valid backend stays in force for the user's own figures.
     """
     if "matplotlib" in sys.modules:
         return
@@ -36,11 +36,11 @@ def prepare() -> None:
 Array = np.ndarray[Any, Any]
 AnyFigure = TypeVar("AnyFigure", bound="Figure | SubFigure")
 POSITIVE, NEGATIVE, INK, FAINT, PALE = "#0072B2", "#D55E00", "#22303c", "#71808e", "#c9d1d9"
-LEFT = 0.1  # inches from a sheet's edge to its headings
+LEFT = 0.1  # inches from the left edge of a figure to its headings
 
 
 def legible(labels: Iterable[Any]) -> list[Any]:
-    """Labels as they can be drawn: without lone surrogates, which matplotlib refuses."""
+    """The labels with lone surrogates escaped, since matplotlib raises an error for them."""
     return [label.encode(errors="backslashreplace").decode() if isinstance(label, str) else label for label in labels]
 
 
@@ -54,10 +54,10 @@ def heat_map(
     dark: str = "high",
     limits: tuple[float, float] | None = None,
 ) -> None:
-    """A matrix (len(rows), m) in shades of blue on `ax`, with a bar: dark is high, or low with dark="low".
+    """Draw a matrix (len(rows), m) on `ax` in shades of blue with a colour bar: dark is high, or low with dark="low".
 
-    Columns without names are numbered, and called units. `limits` are the values of the lightest and darkest shade, in
-    rising order; None takes the least and greatest value.
+    Without `columns` the columns are numbered, if there are at most 60, and labelled "units". `limits` are the lowest
+    and highest value of the colour scale; None takes those of the matrix.
     """
     from matplotlib.colors import LinearSegmentedColormap
 
@@ -82,21 +82,29 @@ def heat_map(
 
 
 def spaced(values: Array, n: int) -> Array:
-    """At most n of some values, evenly spaced, the first and the last among them."""
+    """At most n of the values (N,), evenly spaced by position, including the first and the last."""
     chosen: Array = values[np.unique(np.linspace(0, len(values) - 1, n).round().astype(int))]
     return chosen
 
 
 def nothing(figure: AnyFigure, text: str = "no unit is on in any of these rows") -> AnyFigure:
+    """The figure with a sentence in place of a picture."""
     figure.text(0.5, 0.5, text, ha="center", color=FAINT)
     return figure
 
 
 def heading(figure: SubFigure, width: float, text: str) -> None:
+    """Write a heading at the top left of a figure of this width in inches."""
     figure.suptitle(text, fontsize=11, color=INK, x=LEFT / width, ha="left")
 
 
+def row_label(ax: Axes, text: str, size: int = 8) -> None:
+    """Write a horizontal label to the left of `ax`."""
+    ax.set_ylabel(text, fontsize=size, color=INK, rotation=0, ha="right", va="center", labelpad=8)
+
+
 def new_figure(width: float, height: float) -> Figure:
+    """An empty white figure, in inches."""
     prepare()
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
@@ -105,13 +113,14 @@ def new_figure(width: float, height: float) -> Figure:
 
 
 def whole_ticks(n: int) -> Any:
+    """A locator of at most n + 1 ticks at whole numbers."""
     from matplotlib.ticker import MaxNLocator
 
     return MaxNLocator(n, integer=True)
 
 
 def thin_frame(ax: Axes) -> None:
-    """No ticks, a thin pale frame."""
+    """Draw a thin pale frame and no ticks."""
     ax.set_xticks([])
     ax.set_yticks([])
     for spine in ax.spines.values():
@@ -119,7 +128,7 @@ def thin_frame(ax: Axes) -> None:
 
 
 def calm(ax: Axes, x: str, y: str) -> None:
-    """Two pale axes and small grey labels."""
+    """Draw pale left and bottom axes only, with small grey labels x and y."""
     for side, spine in ax.spines.items():
         spine.set(visible=side in ("left", "bottom"), color=PALE)
     ax.tick_params(labelsize=7, labelcolor=FAINT, color=PALE, length=2)

@@ -1,4 +1,4 @@
-"""Sections of the page of a model of texts: texts decoded from their codes, codes as bars, the words of units."""
+"""Sections of the page about a model of texts: texts decoded from their codes, codes as bars, the words of units."""
 
 from __future__ import annotations
 
@@ -13,22 +13,21 @@ from sparsevae.inputs.texts import Texts
 from sparsevae.metrics import arrays
 from sparsevae.report import figures
 from sparsevae.report.elements import Picture, Table, picture
-from sparsevae.report.panels import draw_code
-from sparsevae.report.style import FAINT, INK, new_figure, spaced
+from sparsevae.report.figures import draw_code
+from sparsevae.report.style import FAINT, Array, new_figure, row_label, spaced
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-ITEMS = 8  # texts that are told again
-UNITS = 24  # lines of the table of words
-WORDS = 8  # of a unit
+ITEMS = 8  # most texts with their reconstructions
+UNITS = 24  # most lines of the table of words
+WORDS = 8  # words per unit
 SAMPLES = 5  # texts from the prior
-LONGEST = 160  # characters of a text in the table of units
-Array = np.ndarray[Any, Any]
+LONGEST = 160  # most characters of a text in the table of words
 
 
 def text_sections(est: SparseCoder, X: Any, labels: Any) -> tuple[Array, Iterator[Picture | Table]]:
-    """Codes (n, J) of texts X, and what the page shows of them; `labels` as in `report`."""
+    """Codes (n, J) of texts X, and the sections of the page; `labels` as in `report`."""
     source = cast(Texts, est.input_)
     rows = est.fitted_.rows(X)
     known = None if labels is None else arrays.labels(labels, len(rows), "labels")
@@ -41,39 +40,37 @@ def _sections(
     est: SparseCoder, X: Any, read: Sequence[str], codes: Array, labels: Array | None
 ) -> Iterator[Picture | Table]:
     items = _items(len(read), labels)
-    names = [f"{number}" for number in range(1, len(items) + 1)]
-    again = est.inverse_transform(codes[items])
-    known = [] if labels is None else ["label"]
-    decoded = [
-        [name, *([str(labels[i])] if labels is not None else []), read[i], text]
-        for name, i, text in zip(names, items, again, strict=True)
-    ]
+    names = [str(number) for number in range(1, len(items) + 1)]
+    columns = {"": names}
+    if labels is not None:
+        columns["label"] = [str(labels[i]) for i in items]
+    columns |= {"text": [read[i] for i in items], "decoded": est.inverse_transform(codes[items])}
     yield Table(
-        "Texts told again",
-        "Left a text as the model reads it (words it does not know are _UNK), right what is written from its code, the "
-        "likeliest word every time.",
-        ["", *known, "text", "told again"],
-        decoded,
+        "Reconstructions",
+        "Left a text as the model reads it (words outside the vocabulary are _UNK), right the text decoded from its "
+        "code with the most probable word at each place.",
+        list(columns),
+        list(zip(*columns.values(), strict=True)),
     )
-    zero = "A zero is no bar at all." if est.fitted_.sparse else "This code is dense: no unit is ever off."
+    zero = "A zero has no bar." if est.fitted_.sparse else "This code is dense: no unit is ever off."
     yield picture(
         "Codes",
-        f"The codes of these texts, a bar per unit (blue positive, orange negative, the number names the unit). {zero}",
+        f"The codes of these texts, one bar per unit (blue positive, orange negative, with the unit's number). {zero}",
         _bars(codes[items], names),
     )
     words, texts = top_words(est, X, WORDS, poles=True), top_texts(est, X, 1, poles=True)
     yield Table(
-        "What a unit is about",
-        "The words that go with large values of a unit, + and - apart, best first, and the text in which it is "
-        "largest. Coherence: 1 they stand together only, 0 by chance. The most used units come first.",
+        "Words of units",
+        "The words associated with large values of a unit, + and - apart, best first, and the text in which it is "
+        "largest. Coherence: 1 if the words occur only together, 0 if independently. The most used units come first.",
         ["unit", "on in" if est.fitted_.sparse else "spread", "coherence", "words", "for example"],
         _units(est, codes, words, texts),
     )
     yield Table(
         "Texts from the prior",
-        "Codes drawn from the prior, and what is written from them: the likeliest word every time, and words drawn.",
-        ["likeliest", "drawn"],
-        [list(pair) for pair in zip(est.sample(SAMPLES), est.sample(SAMPLES, noise=True), strict=True)],
+        "Texts decoded from codes drawn from the prior: with the most probable words, and with words drawn.",
+        ["most probable", "drawn"],
+        list(zip(est.sample(SAMPLES), est.sample(SAMPLES, noise=True), strict=True)),
     )
     yield picture(
         "How often units are on",
@@ -83,7 +80,7 @@ def _sections(
 
 
 def _items(n: int, labels: Array | None) -> list[int]:
-    """At most so many texts, evenly from first to last; with labels, texts of as many labels as there is room for."""
+    """Positions of at most `ITEMS` texts, evenly spaced; with labels, evenly over at most `ITEMS` of the labels."""
     if labels is None:
         return [int(i) for i in spaced(np.arange(n), ITEMS)]
     values = spaced(np.unique(labels), ITEMS)
@@ -91,20 +88,20 @@ def _items(n: int, labels: Array | None) -> list[int]:
 
 
 def _bars(codes: Array, names: Sequence[str]) -> Figure:
-    """Codes (n, J) as bars, a line each."""
+    """Codes (n, J) as bars, one line per code."""
     figure = new_figure(9.5, 0.6 * len(codes) + 0.4)
     axes = figure.subplots(len(codes), 1, squeeze=False)[:, 0]
     limit = 1.3 * np.abs(codes).max() or 1.0
     for ax, code, name in zip(axes, codes, names, strict=True):
         draw_code(ax, code, limit)
-        ax.set_ylabel(name, fontsize=8, color=INK, rotation=0, ha="right", va="center", labelpad=8)
+        row_label(ax, name)
     axes[-1].tick_params(labelbottom=True)
     axes[-1].set_xlabel("unit", fontsize=8, color=FAINT)
     return figure
 
 
 def _units(est: SparseCoder, codes: Array, found: TopWords, texts: Sequence[Sequence[str]]) -> list[list[str]]:
-    """Lines of the table of words: poles that go with some word, of the units most often on or most spread."""
+    """Lines of the table of words: poles with some word, of the units most often on or with the largest deviation."""
     use = (codes != 0).mean(0) if est.fitted_.sparse else codes.std(0)
     order = [pole for unit in np.argsort(-use, kind="stable") for pole in (2 * unit, 2 * unit + 1) if found.words[pole]]
     lines = []

@@ -1,4 +1,4 @@
-"""View: rows of X with their codes and reconstructions, and how to draw a row."""
+"""View: rows of X with their codes and reconstructions, and how a row is drawn."""
 
 from __future__ import annotations
 
@@ -13,9 +13,8 @@ import numpy as np
 import torch
 from sklearn.utils.validation import check_is_fitted
 
-from sparsevae.checks import check_number
+from sparsevae.checks import In
 from sparsevae.estimator.coder import SparseCoder
-from sparsevae.inputs.texts import Texts
 from sparsevae.metrics import arrays
 from sparsevae.networks.architectures import image_hint
 from sparsevae.report.style import FAINT, NEGATIVE, POSITIVE, Array, legible, spaced, thin_frame
@@ -23,14 +22,14 @@ from sparsevae.report.style import FAINT, NEGATIVE, POSITIVE, Array, legible, sp
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-MAX_ROWS = 2000  # rows a picture is computed from: usage is then known to about 1 %
+MAX_ROWS = 2000  # most rows of a view: the standard error of a unit's usage is then about 1 %
+MAX_FEATURES = 24  # most features of a heat map, so that their names can be read
 _LOG = logging.getLogger(__name__)
-MAX_FEATURES = 24  # names that can be read beside a heat map
 
 
 @dataclass(frozen=True)
 class View:
-    """Rows of X with their codes and reconstructions, and how to draw a row.
+    """Rows of X with their codes and reconstructions, and how a row is drawn.
 
     `rows` and `decoded` are (N, D), in X's own units (of normalised rows for scale="unit-norm"), `codes` is (N, J).
     """
@@ -51,25 +50,25 @@ class View:
 
     @cached_property
     def sparse(self) -> bool:
-        """Whether units can be off."""
+        """True if codes have exact zeros."""
         return self.est.fitted_.sparse
 
     @cached_property
     def whole(self) -> bool:
-        """Whether codes are whole numbers: bits or counts."""
+        """True if codes are whole numbers: bits or counts."""
         return self.est.fitted_.largest is not None
 
     def describe(self, unit: int) -> str:
-        """How much a unit is used: how often it is on, or how far a dense code's value spreads."""
+        """The share of rows in which a unit is on, or in a dense code the standard deviation of its values."""
         return f"on in {self.usage[unit]:.0%}" if self.sparse else f"spread {self.codes[:, unit].std():.2f}"
 
     def units(self, n: int) -> list[int]:
-        """The n units most often on; where all are equally so (dense codes), those that vary most."""
+        """The n units most often on; ties, such as all units of a dense code, by falling standard deviation."""
         order = np.lexsort((-self.codes.std(0), -self.usage))
         return [int(unit) for unit in order[:n] if self.usage[unit] > 0]
 
     def items(self, n: int) -> list[int]:
-        """At most n rows, evenly over the labels and, within a label, from well to badly reconstructed ones."""
+        """At most n rows, evenly over the labels and, within a label, over the quantiles of the squared error."""
         labels = np.zeros(len(self.rows)) if self.labels is None else self.labels
         values = spaced(np.unique(labels), n)
         order = np.argsort(np.square(self.rows - self.decoded).mean(1), kind="stable")
@@ -80,7 +79,7 @@ class View:
         return chosen
 
     def draw(self, ax: Axes, row: Array, *, change: float | None = None) -> None:
-        """One row as an image or a column; or the difference of two rows, where `change` has the deepest colour."""
+        """Draw a row (D,) as an image or a column; with `change`, a difference of rows, scale +-change."""
         from matplotlib.colors import LinearSegmentedColormap
 
         diverging = LinearSegmentedColormap.from_list("change", [NEGATIVE, "#ffffff", POSITIVE])
@@ -102,10 +101,10 @@ class View:
             ax.imshow(image, interpolation="nearest", **self.greys)
 
     def change(self, unit: int) -> tuple[Array, Array]:
-        """What a unit adds, (D,), and the rows that use it with its usual sign, strongest first.
+        """The mean of decode(code) - decode(code without the unit), (D,), and the rows in it, largest value first.
 
-        The mean over those rows of decode(code) - decode(code without the unit); for a table in each feature's
-        standard deviations.
+        The rows are those that use the unit with its commoner sign. Unless rows are images, the mean is divided by the
+        standard deviation of each feature.
         """
         on = np.flatnonzero(self.codes[:, unit])
         common = np.sign(np.median(np.sign(self.codes[on, unit])) or 1)
@@ -117,20 +116,20 @@ class View:
         return added / (1 if self.image_shape else self.deviation), strongest
 
     def name_features(self, ax: Axes) -> None:
-        """Feature names on the left of a column of values; nothing for images."""
+        """Write feature names to the left of a column of values; for images do nothing."""
         if self.image_shape is None:
             names = [self.names[c] for c in self.columns]
             ax.set_yticks(range(len(names)), names, fontsize=7, color=FAINT, parse_math=False)
             ax.tick_params(left=False)
 
     def cell(self, height: float) -> tuple[float, float]:
-        """Width and height in inches that suit one drawn row."""
+        """Width and height of one drawn row in inches; `height` is that of an image."""
         if self.image_shape is None:
             return 0.5, max(1.1, 0.15 * min(MAX_FEATURES, self.rows.shape[1]))
         return height * self.image_shape[1] / self.image_shape[0], height
 
     def margin(self) -> float:
-        """Inches for the feature names."""
+        """Width of the feature names in inches."""
         return 0.0 if self.image_shape else 0.3 + 0.075 * max(len(self.names[c]) for c in self.columns)
 
     @cached_property
@@ -141,25 +140,25 @@ class View:
 
     @cached_property
     def columns(self) -> Array:
-        """The features to draw: all, or those of whose variance reconstructions explain most; constant ones last."""
+        """The features to draw: the `MAX_FEATURES` with the largest share of explained variance; constant ones last."""
         unexplained = ((self.rows - self.decoded) ** 2).mean(0) / self.deviation**2
         unexplained[self.rows.std(0) == 0] = np.inf
         return np.sort(np.argsort(unexplained, kind="stable")[:MAX_FEATURES])
 
     @cached_property
     def greys(self) -> dict[str, Any]:
-        """One scale for all images; those on a dark ground (most values at the low end) are drawn as ink on paper."""
+        """Colour map and scale of all images; images with a dark background (a low median) are drawn inverted."""
         low, high, middle = (float(q) for q in np.quantile(self.rows, (0, 1, 0.5)))
         return {"cmap": "gray_r" if middle < low + (high - low) / 3 else "gray", "vmin": low, "vmax": high}
 
 
 def make_view(est: SparseCoder, X: Any, *, image_shape: Sequence[int] | None = None, labels: Any = None) -> View:
-    """At most 2,000 evenly spaced rows of X, encoded and decoded. `image_shape` is the model's own when not given."""
+    """A view of at most 2,000 evenly spaced rows of X. Default of `image_shape`: the model's own."""
     check_is_fitted(est)
-    if isinstance(est.input_, Texts):
+    if est.input_.kind == "texts":
         raise ValueError(
             f"rows of numbers can be drawn, and this {type(est).__name__} was fitted on texts: "
-            "sparsevae.report.page.report writes a page about them, sparsevae.top_words has the words of every unit."
+            "sparsevae.report.page.report writes a page about texts, sparsevae.top_words returns the words of units."
         )
     checked = est.fitted_.rows(X)
     n, d = checked.shape
@@ -167,21 +166,20 @@ def make_view(est: SparseCoder, X: Any, *, image_shape: Sequence[int] | None = N
     index = spaced(np.arange(n), MAX_ROWS)
     known = None if labels is None else arrays.labels(labels, n, "labels")[index]
     if shape is None and est.image_shape is None and (hint := image_hint(d)):
-        _LOG.warning("rows of %d values are drawn as columns of a heat map%s", d, hint)  # seen where no log is set up
+        _LOG.warning(
+            "rows of %d values are drawn as columns of a heat map%s", d, hint
+        )  # shown without any logging setup
     picked = checked[index]
     rows = np.asarray(picked.toarray() if hasattr(picked, "toarray") else picked, dtype=np.float32)
     with torch.no_grad():
-        blocks = [
-            (est.scaling_.inverse(x)[:m], est.fitted_.code(est.model_.encode(x))[:m])
-            for x, m, _ in est.fitted_.blocks(rows)
-        ]
-    seen, codes = (np.concatenate([part.cpu().numpy() for part in parts]) for parts in zip(*blocks, strict=True))
+        found = est.fitted_.blocks(rows).map(
+            lambda x: {"rows": est.scaling_.inverse(x), "codes": est.fitted_.code(est.model_.encode(x))}
+        )
     names = getattr(est, "feature_names_in_", None)
     return View(
         est,
-        rows=seen,
-        codes=codes,
-        decoded=est.inverse_transform(codes),
+        **found,
+        decoded=est.inverse_transform(found["codes"]),
         labels=known if known is None or known.dtype.kind not in "OU" else np.array(legible(known), dtype=object),
         image_shape=shape,
         names=legible([f"x{k}" for k in range(d)] if names is None else map(str, names)),
@@ -189,17 +187,17 @@ def make_view(est: SparseCoder, X: Any, *, image_shape: Sequence[int] | None = N
 
 
 def picture_shape(est: SparseCoder, given: Sequence[int] | None = None) -> tuple[int, ...] | None:
-    """(H, W) or (H, W, 3) of a row as a picture: as given, or as the model has it; None where it is none."""
+    """(H, W) or (H, W, 3) of a row drawn as an image: as given, else the model's own; None if neither can be drawn."""
     shape = est.image_shape if given is None else given
     if shape is None:
         return None
     expected = f"(height, width) or (height, width, 3) of {est.n_features_in_} values"
     size = tuple(shape) if np.iterable(shape) else (shape,)
     for side in size:
-        check_number("image_shape", side, expected, lambda n: n > 0, whole=True)
+        In(1).check("image_shape", side, expected, whole=True)
     size = tuple(int(side) for side in size)
     size = size[:2] if size[2:] == (1,) else size
     drawable = len(size) in (2, 3) and size[2:] in ((), (3,)) and math.prod(size) == est.n_features_in_
-    if drawable or given is None:  # images of other channels are no mistake; they have no picture
+    if drawable or given is None:  # a model's images may have another number of channels, which is no error
         return size if drawable else None
     raise ValueError(f"image_shape must be {expected}; got {size}.")

@@ -1,1 +1,1 @@
-"""Tables: .csv and .parquet files, DataFrames, what their columns hold; results as printed text and JSON."""
+"""Tables: .csv and .parquet files, DataFrames and their columns; results as printed text and JSON."""

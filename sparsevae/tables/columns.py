@@ -1,4 +1,4 @@
-"""What the columns of a table hold, and their names in messages; a table is a DataFrame, or an array of objects."""
+"""The contents of a table's columns, and their names in messages; a table is a DataFrame or an array of objects."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import numpy as np
 
 
 def is_table(X: Any) -> bool:
-    """Whether X is a DataFrame, of whichever library."""
+    """True if X is a DataFrame, of any library."""
     return hasattr(X, "columns") and hasattr(X, "iloc")
 
 
 def text_columns(table: Any) -> list[str] | list[int]:
-    """The columns of text: of a DataFrame by name, of an array or list of rows by place; none of anything else."""
+    """The columns of text: names for a DataFrame, positions for an array or list of rows; [] for anything else."""
     if is_table(table):
         return [str(name) for name, values in table.items() if holds_text(values)]
     if getattr(getattr(table, "dtype", None), "kind", "O") not in "OSU":
@@ -27,12 +27,12 @@ def text_columns(table: Any) -> list[str] | list[int]:
 
 
 def holds_text(values: Any) -> bool:
-    """Whether the first value that is there is a string."""
+    """True if the first value that is not missing is a string."""
     return isinstance(next((v for v in values if not is_missing(v)), None), (str, bytes))
 
 
 def is_missing(item: Any) -> bool:
-    """Whether it is None, or what else stands for nothing in a table."""
+    """True for None, NaN, and the missing values of pandas (NA, NaT)."""
     nan = isinstance(item, (float, np.floating)) and item != item
     return item is None or nan or type(item).__name__ in ("NAType", "NaTType")
 
@@ -42,7 +42,7 @@ def _is_word(item: Any) -> bool:
 
 
 def is_number(word: str | bytes) -> bool:
-    """Whether a word, or the cell of a table, reads as a number."""
+    """True if `float` accepts the text."""
     try:
         float(word)
     except ValueError:
@@ -51,7 +51,7 @@ def is_number(word: str | bytes) -> bool:
 
 
 def encode(names: Sequence[str | int]) -> str:
-    """What to do about columns of texts among numbers; those of an array have places for names.
+    """What to do about columns of texts among numbers, given their names, or positions in an array.
 
     >>> encode(["sex", "city"])[:59]
     'there are texts in columns sex, city: encode them, for inst'
@@ -66,7 +66,7 @@ def encode(names: Sequence[str | int]) -> str:
 
 
 def columns_named(names: Sequence[str | int]) -> str:
-    """Columns by name, as a sentence has them.
+    """Columns by name, for a sentence.
 
     >>> columns_named(["a"]), columns_named(["a", "b"])
     ('column a', 'columns a, b')
@@ -75,7 +75,7 @@ def columns_named(names: Sequence[str | int]) -> str:
 
 
 def some(names: Sequence[str | int], most: int = 10) -> str:
-    """Names in a row, the first ones of many.
+    """Names separated by commas, at most `most` of them, and the number of the others.
 
     >>> some(["a", "b", "c"]), some(["a", "b", "c"], 2)
     ('a, b, c', 'a, b and 1 more')

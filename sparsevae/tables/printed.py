@@ -1,4 +1,4 @@
-"""How results are printed: cells of text in aligned columns, and values that strict JSON has."""
+"""How results are printed: cells of text in aligned columns, and values of strict JSON."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from sparsevae.tables.columns import is_number
 
 
 def aligned(header: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
-    """Lines of cells as text, columns two spaces apart. A column goes to the right where every cell ends in a number.
+    """Lines of cells as text, columns two spaces apart, aligned to the right if every cell ends in a number.
 
-    "-" and an empty cell stand for a number that is missing. An empty header is left out.
+    "-" and an empty cell count as missing numbers. An empty header is left out.
 
     >>> print(aligned(["name", "value", ""], [["b", "12", "of 16"], ["kl", "-", "nats"]]))
     name  value
@@ -31,7 +31,7 @@ def aligned(header: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
 
 
 def _ends_in_number(cell: str) -> bool:
-    """Whether it is empty, or its last word reads as a number, such as 1,797 or 5%."""
+    """True if the cell is empty or "-", or if its last word is a number, such as 1,797 or 5%."""
     last = cell.rpartition(" ")[2].rstrip("%").replace(",", "")
     return last in ("", "-") or is_number(last)
 
@@ -53,3 +53,23 @@ def json_value(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [json_value(v) for v in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+class Result:
+    """A result of an analysis: a dataclass that prints as a table and converts to JSON."""
+
+    @property
+    def legend(self) -> str:
+        """The text below the table."""
+        raise NotImplementedError
+
+    def table(self) -> tuple[list[str], list[list[str]]]:
+        """Header and lines of text."""
+        raise NotImplementedError
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields as plain numbers and lists, for JSON: NaN and infinity become None."""
+        return dict(json_value(self))
+
+    def __str__(self) -> str:
+        return f"{aligned(*self.table())}\n\n{self.legend}"

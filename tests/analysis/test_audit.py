@@ -168,7 +168,9 @@ def test_bits_are_audited_as_gates(planted_rows: Any) -> None:
 )
 def test_units_that_depend_on_one_another_are_not_judged_one_by_one(model: Any, planted_rows: Any) -> None:
     model.set_params(hidden=(8,), training=sv.Training(steps=2, verbose=0)).fit(planted_rows)
-    with pytest.raises(TypeError, match="audit judges units one by one, and a cap or counts tie them together"):
+    with pytest.raises(
+        TypeError, match="audit measures units one by one, and units with a cap or counts depend on each other"
+    ):
         audit(model, planted_rows)
 
 
@@ -527,8 +529,16 @@ def test_a_posterior_that_cannot_be_is_refused_by_name(encode: Any, error: Any, 
         (lambda z: Normal((z @ W.T)[:, :1], 1.0), TypeError, r"\(512, 3\); got a Normal of shape \(512, 1\)"),
         (lambda z: (z @ W.T)[:5], TypeError, r"\(512, 3\); got a Tensor of shape \(5, 3\)"),
         (lambda z: (z @ W.T).numpy(), TypeError, r"\(512, 3\); got a ndarray"),
-        (lambda z: Bernoulli(logits=z @ W.T), ValueError, "a Bernoulli, which does not describe X: .* binarise"),
-        (lambda z: Independent(Bernoulli(logits=z @ W.T), 1), ValueError, "a Bernoulli, which does not describe X"),
+        (
+            lambda z: Bernoulli(logits=z @ W.T),
+            ValueError,
+            "a Bernoulli, and values of X lie outside its support: .* binarise",
+        ),
+        (
+            lambda z: Independent(Bernoulli(logits=z @ W.T), 1),
+            ValueError,
+            "a Bernoulli, and values of X lie outside its support",
+        ),
     ],
 )
 def test_a_decoder_that_cannot_be_is_refused_by_name(decode: Any, error: Any, message: str) -> None:
@@ -600,7 +610,7 @@ def test_a_law_that_is_not_known_is_refused_with_those_that_are(dist: Any) -> No
 def test_a_prior_of_another_kind_is_refused_and_only_gaussians_have_one_unasked(name: str) -> None:
     encode, _ = DISTRIBUTIONS[name]
     with pytest.raises(
-        TypeError, match=rf"encode gives a {name}, whose prior is not guessed: pass prior=, .* of \(2,\)"
+        TypeError, match=rf"encode gives a {name}, which has no default prior: pass prior=, .* of \(2,\)"
     ):
         foreign(encode=encode)
     with pytest.raises(TypeError, match=f"encode gives a {name}, so the prior must be one too; got a Normal"):
@@ -755,12 +765,12 @@ def test_the_search_for_a_size_refuses_what_cannot_work_before_it_trains(
     planted_rows: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sv.SparseCoder, "fit", lambda *_: pytest.fail("it trained"))
-    with pytest.raises(ValueError, match="gain_rows must be an integer above 0, or None, got 0"):
+    with pytest.raises(ValueError, match="gain_rows must be an integer above 0 or None, got 0"):
         suggest_size(sv.VAE, planted_rows, gain_rows=0)
     with pytest.raises(ValueError, match="cap must be an integer above 0, got 0"):
         suggest_size(sv.SDLGM(cap=0), planted_rows)
     for est in (sv.SDLGM, sv.SDLGM(cap=10, features="distinct")):  # ten of the first eight units may be on
-        with pytest.raises(TypeError, match="suggest_size of up to 1024 units judges units one by one"):
+        with pytest.raises(TypeError, match="suggest_size of up to 1024 units measures units one by one"):
             suggest_size(est, planted_rows)
     for est, came in ((PCA(), "a PCA"), (PCA, "the class PCA"), (None, "a NoneType")):
         with pytest.raises(TypeError, match=f"needs an estimator of sparsevae or its class, such as VAE; got {came}"):

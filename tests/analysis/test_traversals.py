@@ -146,7 +146,7 @@ def test_several_rows_are_refused(vsc: Any, digits: Any) -> None:
 
 def test_a_code_without_active_units_needs_names(vsc: Any, digits: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(vsc, "transform", lambda x: sp.csr_matrix((1, 12), dtype=np.float32))
-    with pytest.raises(ValueError, match="no unit is on in this row's code; say which"):
+    with pytest.raises(ValueError, match="no unit is on in this row's code; choose the units to traverse"):
         traverse(vsc, digits.X[0])
     assert traverse(vsc, digits.X[0], [3]).images.shape == (1, 9, 64)
     same = edits(vsc, digits.X[0], digits.X[1])

@@ -270,8 +270,11 @@ BY_HAND = [
     ("evaluate words -d words.csv --data-option col=a", "a table of texts takes column=NAME, got 'col=a'"),
     ("evaluate words -d two.txt --data-option column=a", "a .txt has none, got 'column=a'"),
     ("evaluate labels -d X.npy", "CodeClassifier learns from y, and X.npy (train) has none"),
-    ("evaluate labels -d digits --caps 3", "--caps and --importance judge codes of X"),
-    ("report labels -d digits -o r.html", "CodeClassifier is judged by its labels: use evaluate"),
+    (
+        "evaluate labels -d digits --caps 3",
+        "--caps and --importance measure codes of X, and CodeClassifier predicts labels",
+    ),
+    ("report labels -d digits -o r.html", "CodeClassifier predicts labels: use evaluate"),
     ("audit labels -d digits", "needs a model with p(x|z), and CodeClassifier has none"),
     ("second-stage labels -d digits", "needs a model with p(x|z), and CodeClassifier has none"),
     ("sample labels -o s.npy", "needs a model with p(x|z), and CodeClassifier has none"),
@@ -291,7 +294,7 @@ BY_HAND = [
     ("sample vsc --second-stage -o s.npy", "this model has no second stage"),
     ("sample vsc -o s.png --image-shape 9,9", "(height, width, 3) of 64 values; got (9, 9)"),
     ("sample vsc -o s.png --image-shape -8,-8", "of 64 values, got -8"),
-    ("sample vsc -o s.npy --image-shape 8,8", "--image-shape is of a .png, and --out is s.npy"),
+    ("sample vsc -o s.npy --image-shape 8,8", "--image-shape is for a .png, and --out is s.npy"),
     (f"sample vsc -o s.npy -n {10**15}", "n=1000000000000000 would take"),
     # words that are no text, or too much of it
     ("fit V\udcffSC -d digits -o new", "unknown model 'V\\udcffSC'"),

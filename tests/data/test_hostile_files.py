@@ -457,7 +457,7 @@ BOMBS: dict[str, tuple[str, Callable[[], bytes], str]] = {  # name, content, wha
     "npy of huge numbers": ("x.npy", lambda: forged((10**40, 3)), "not a plain, whole .npy file"),
     "npy within npy": ("x.npy", lambda: forged((1,), "(100000,100000)<f8"), "not a plain, whole .npy file"),
     "npy with a header that is code": ("x.npy", lambda: forged("__import__('os')"), "not a plain, whole .npy file"),
-    "csv of zero bytes within": ("x.csv", lambda: b"a,b\n1,\0\n", "holds zero bytes"),
+    "csv of zero bytes within": ("x.csv", lambda: b"a,b\n1,\0\n", "has zero bytes"),
     "csv in UTF-16": ("x.csv", lambda: "a,b\n1,2\n".encode("utf-16"), "not a text file in UTF-8"),
     "csv with a quote that stays open": ("x.csv", lambda: b'a,b\n1,"' + b"2,3\n" * 10**5, "x.csv"),
     "csv of one line": ("x.csv", lambda: b"1,2.5," * (10**8 // 6), "its first line is longer than"),

@@ -1057,7 +1057,7 @@ def test_the_command_line_takes_a_file_of_texts(tmp_path: Path, capsys: pytest.C
         assert cli.main(["sample", str(model), "--out", str(tmp_path / "s.npy")]) == 1
         assert cli.main(["audit", str(model), *data]) == 0
         assert cli.main(["report", str(model), *data, "--out", str(tmp_path / "page.html")]) == 0
-        assert "Texts told again" in (tmp_path / "page.html").read_text()
+        assert "Words of units" in (tmp_path / "page.html").read_text()
 
 
 def test_a_table_of_texts_is_taken_for_numbers_until_its_column_is_named(
@@ -1170,7 +1170,7 @@ def test_the_command_line_refuses_an_empty_file_by_its_name(
     fit = ["fit", "HSVAE", "--text-column", "said", "--out", str(tmp_path / "new")]
     for words in (fit, ["evaluate", str(tmp_path / "model")]):
         assert cli.main([*words, "--data", str(empty)]) == 1
-        assert f"{empty} is empty: expected rows of numbers, or a text a line." in capsys.readouterr().err
+        assert f"{empty} is empty: expected rows of numbers, or one text per line." in capsys.readouterr().err
 
 
 def test_terms_of_whole_batches_see_texts_of_all_lengths() -> None:

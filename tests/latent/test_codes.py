@@ -18,7 +18,7 @@ from sparsevae.latent.packing import pack
 from sparsevae.models import SUPERVISED
 from sparsevae.models import known as every_model
 from sparsevae.report import figures
-from sparsevae.report.panels import sweep
+from sparsevae.report.figures import sweep
 from sparsevae.report.view import make_view
 
 pytestmark = pytest.mark.filterwarnings("ignore::sparsevae.exceptions.SparsityWarning")

@@ -588,7 +588,7 @@ def test_a_fitted_model_is_looked_at_like_any_other(spike: float, tmp_path: Path
     np.testing.assert_array_equal(again.gates(X), est.gates(X))
     np.testing.assert_array_equal(again.score_samples(X), est.score_samples(X))
     np.testing.assert_array_equal(again.sample(4, second_stage=stage), est.sample(4, second_stage=stage))
-    with pytest.raises(TypeError, match=r"tells a plain VAE's story; HSVAE has one of its own"):
+    with pytest.raises(TypeError, match=r"needs the generative process of a plain VAE; HSVAE has its own: use VAE"):
         sv.noise_experiment(est, X)
 
 

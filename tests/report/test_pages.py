@@ -27,7 +27,7 @@ from sparsevae.estimator.learning import signature
 from sparsevae.report import demo, figures
 from sparsevae.report import page as report
 from sparsevae.report.elements import settings
-from sparsevae.report.panels import sweep
+from sparsevae.report.figures import sweep
 from sparsevae.report.view import MAX_FEATURES, View, make_view
 
 COLUMNS = ["price in $", "cost_$_a", "weight", "height", "size <m>"]
@@ -387,12 +387,12 @@ def lines(page: str, title: str) -> list[list[str]]:
 def test_a_model_of_texts_has_a_page_of_texts_words_and_codes(reader: Any, tmp_path: Path) -> None:
     labels = ["animal", "person"] * 40
     text = report.report(reader, (shown for shown in SHOWN), tmp_path / "page.html", labels=labels).read_text()
-    reported = lines(text, "Texts told again")
+    reported = lines(text, "Reconstructions")
     assert {line[1] for line in reported} == {"animal", "person"}
     for _, label, read, again in reported:
         assert again == reader.reconstruct([read])[0]
         assert ("cow" in read) == (label == "animal")
-    units = lines(text, "What a unit is about")
+    units = lines(text, "Words of units")
     words = sv.top_words(reader, SHOWN, 8, poles=True)
     by_pole = {name: " ".join(found) for name, found in zip(words.units, words.words, strict=True)}
     assert units
@@ -412,7 +412,7 @@ def test_a_dense_model_of_texts_has_a_page_too(tmp_path: Path) -> None:
     est = quiet(sv.VAE(3, hidden=(8,), text=text, training=training), SHOWN)
     page = report.report(est, SHOWN[:1], tmp_path / "page.html").read_text()
     assert "no unit is ever off" in page
-    assert len(lines(page, "Texts told again")) == 1
+    assert len(lines(page, "Reconstructions")) == 1
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,8 @@ from typing import Annotated
 import typer
 
 from sparsevae.cli.options import Data, DataOptions, Folder, Json, Split, taking
-from sparsevae.cli.printing import print_json
+from sparsevae.cli.printing import print_result
 from sparsevae.cli.sources import load_model, rows
-from sparsevae.messages import show
 
 
 def audit(
@@ -22,9 +21,9 @@ def audit(
     data_option: DataOptions = None,
     as_json: Json = False,
 ) -> None:
-    """Which units are used, what each brings and costs.
+    """Gain, KL and activity of every unit.
 
-    The last lines say whether the code has the right size.
+    The last lines are a verdict on the size of the code.
     """
     from sparsevae.analysis.audit import audit
 
@@ -32,7 +31,6 @@ def audit(
     X, part, _ = rows(est, data, split, data_option)
     found = audit(est, X, gain_rows=gain_rows)
     name = type(est).__name__
-    if as_json:
-        return print_json({"model": name, "data": data, "split": part, **found.to_dict()})
-    show(f"{name} on {data} ({part}), {found.rows:,} rows; KL and gain in nats, gain on {found.gain_rows:,} rows\n")
-    show(found)
+    result = {"model": name, "data": data, "split": part, **found.to_dict()}
+    head = f"{name} on {data} ({part}), {found.rows:,} rows; KL and gain in nats, gain on {found.gain_rows:,} rows"
+    print_result(result, f"{head}\n\n{found}", as_json)

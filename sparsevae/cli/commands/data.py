@@ -1,4 +1,4 @@
-"""`sparsevae data`: the data sets that have a name."""
+"""`sparsevae data`: the named data sets."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sparsevae.messages import show
 
 
 def data_list(as_json: Json = False) -> None:
-    """All of them, and whether they are on this machine."""
+    """List the named data sets, and whether they are on this machine."""
     from sparsevae.data import info, names
 
     found = [info(name) for name in names()]
@@ -24,7 +24,7 @@ def data_list(as_json: Json = False) -> None:
 
 
 def data_info(name: Annotated[str, typer.Argument(metavar="NAME")], as_json: Json = False) -> None:
-    """What one of them is, where it comes from, its options."""
+    """Describe a named data set, its source and its options."""
     from sparsevae.data import info
 
     i = info(name)
@@ -41,6 +41,6 @@ def _where(i: Any) -> str:
 
 
 def _counts(i: Any) -> tuple[str, str]:
-    """Rows of both parts in words: a copy of a part of a set has fewer than the set."""
+    """Numbers of training and test rows; "up to" for sets of which a local copy may have a part only."""
     most = "up to " if i.at_most else ""
     return f"{most}{i.rows:,}", f"{most}{i.rows_test:,}"

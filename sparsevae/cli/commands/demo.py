@@ -1,4 +1,4 @@
-"""`sparsevae demo`: train on embedded data, leave a page of pictures."""
+"""`sparsevae demo`: train on built-in data and write a page of pictures."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from typing import Annotated
 import typer
 
 from sparsevae.cli.options import INT, Json, out_option
-from sparsevae.cli.printing import print_json
-from sparsevae.messages import show
+from sparsevae.cli.printing import print_result
 
 
 def demo(
@@ -17,11 +16,9 @@ def demo(
     seed: Annotated[int, typer.Option(**INT, help="Fixes the run.")] = 0,
     as_json: Json = False,
 ) -> None:
-    """Train on embedded data, leave a page of pictures."""
+    """Train on built-in data and write a page of pictures."""
     from sparsevae.report.demo import run
 
     left = run(out, seed)
-    if as_json:
-        paths = {"out": str(left.page), "picture": str(left.picture), "model": str(left.model)}
-        return print_json({**paths, **left.numbers})
-    show(left.page)
+    paths = {"out": str(left.page), "picture": str(left.picture), "model": str(left.model)}
+    print_result({**paths, **left.numbers}, left.page, as_json)

@@ -10,11 +10,10 @@ import typer
 
 from sparsevae.cli.options import Data, DataOptions, Folder, Json, Split, out_option, taking
 from sparsevae.cli.places import check_other, ending_of, write_whole
-from sparsevae.cli.printing import print_json
+from sparsevae.cli.printing import print_result
 from sparsevae.cli.sources import load_model, rows
-from sparsevae.messages import show
 
-_ROWS = 4096  # of sparse codes that are dense at once
+_ROWS = 4096  # rows of sparse codes that are made dense at a time
 
 
 def encode(
@@ -25,7 +24,7 @@ def encode(
         int | None,
         typer.Option(
             **taking(int, "K"),
-            help="Keep at most K non-zeros per row: the most probable, and of equally probable ones the largest.",
+            help="Keep at most K non-zeros per row: those with the largest P(on), and of equal ones the largest.",
         ),
     ] = None,
     split: Split = None,
@@ -35,11 +34,11 @@ def encode(
     """Write the code of every row.
 
     Sparse codes: .npz is a CSR matrix for scipy.sparse.load_npz; .parquet has the columns row, indices (the units
-    that are on) and values, one line per row, as vector databases take sparse vectors.
+    that are on) and values, one line per row, the form of sparse vectors in vector databases.
 
-    Dense codes: .npz holds one array, codes; .parquet has one column for each unit.
+    Dense codes: .npz has one array, codes; .parquet has one column per unit.
 
-    A .csv has one column for each unit and one line for each row, zeros included, whatever the codes.
+    A .csv has one column per unit and one line per row, zeros included, for sparse and dense codes.
     """
     from scipy.sparse import issparse, save_npz
 
@@ -64,14 +63,12 @@ def encode(
         write_whole(out, lambda file: np.savez(file, codes=codes))
     n, units = codes.shape
     nonzeros = int((codes != 0).sum()) / n
-    if as_json:
-        about = {"out": str(out), "sparse": sparse, "split": part}
-        return print_json({**about, "rows": n, "units": units, "nonzeros": nonzeros})
-    show(f"{out}: {n:,} rows ({part}) x {units:,} units, {nonzeros:.4g} non-zeros per row")
+    result = {"out": str(out), "sparse": sparse, "split": part, "rows": n, "units": units, "nonzeros": nonzeros}
+    print_result(result, f"{out}: {n:,} rows ({part}) x {units:,} units, {nonzeros:.4g} non-zeros per row", as_json)
 
 
 def _lists(codes: Any) -> Any:
-    """A CSR matrix as an Arrow table of each row's units and their values."""
+    """A CSR matrix as an Arrow table with the columns row, indices and values."""
     import pyarrow as pa
 
     ends = pa.array(codes.indptr, pa.int64())
@@ -80,7 +77,7 @@ def _lists(codes: Any) -> Any:
 
 
 def _write_csv(file: Any, codes: Any, names: Sequence[str]) -> None:
-    """A line for each row and a column for each unit: the shortest decimals that give the same float32 again."""
+    """Write one line per row and one column per unit, with the shortest decimals that restore the same float32."""
     from pyarrow import csv
 
     plain = csv.WriteOptions(include_header=False)
@@ -91,7 +88,7 @@ def _write_csv(file: Any, codes: Any, names: Sequence[str]) -> None:
 
 
 def _columns(codes: Any, names: Iterable[str]) -> Any:
-    """An array as an Arrow table with a column for each unit."""
+    """An array as an Arrow table with one column per unit."""
     import pyarrow as pa
 
     return pa.table(dict(zip(names, codes.T, strict=True)))

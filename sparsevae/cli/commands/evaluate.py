@@ -1,4 +1,4 @@
-"""`sparsevae evaluate`: the numbers to judge a model by, with what each of them is."""
+"""`sparsevae evaluate`: scores of a model on a data set, with the meaning of each number."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def evaluate(
     ] = None,
     importance: Annotated[
         int | None,
-        typer.Option(**taking(int, "K"), help="Also the tighter bound of K samples an item (slow)."),
+        typer.Option(**taking(int, "K"), help="Also the tighter importance bound with K samples per row (slow)."),
     ] = None,
     split: Split = None,
     data_option: DataOptions = None,
@@ -38,10 +38,11 @@ def evaluate(
     result: dict[str, Any] = {"model": type(est).__name__, "data": data, "split": part}
     if labelled := as_labelled(est):
         if limits or importance is not None:
-            raise ValueError(f"--caps and --importance judge codes of X; {type(est).__name__} is judged by its labels.")
+            name = type(est).__name__
+            raise ValueError(f"--caps and --importance measure codes of X, and {name} predicts labels: leave them out.")
         result |= labelled.evaluate(X, labels(labelled, data, found, part)[0])
     else:
-        if importance is not None:  # first, since it may be refused
+        if importance is not None:  # first, since K may be out of range
             b = est.importance_bound(X, n_samples=importance)
             result["importance"] = {
                 "samples": importance,

@@ -19,11 +19,11 @@ from sparsevae.cli.sources import as_labelled, dataset, labels, part_of
 if TYPE_CHECKING:
     from sparsevae.estimator.coder import SparseCoder
 
-_COVERED = ("training", "folder", "verbose")  # spelled as Training's own flags, --out and --quiet
+_COVERED = ("training", "folder", "verbose")  # replaced by the flags of Training, --out and --quiet
 
 
 class Models(Group):
-    """One sub-command for each model in the registry, built when asked for: `sparsevae --help` loads no model."""
+    """One sub-command per model in the registry, built on demand: `sparsevae --help` imports no model."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         from sparsevae.models import known
@@ -79,7 +79,7 @@ def _fit_command(cls: type[SparseCoder]) -> Any:
 
 
 def _check_texts(est: SparseCoder, data: str, X: Any) -> None:
-    """Refuse flags of texts that would mean nothing: --data holds numbers, or is no table with columns."""
+    """Raise a ValueError for flags of texts without an effect: if --data has numbers, or no columns."""
     from sparsevae.inputs.kind import holds_texts
 
     if est.text_settings().column is not None and Path(data).suffix.lower() not in (".csv", ".parquet"):
@@ -91,6 +91,7 @@ def _check_texts(est: SparseCoder, data: str, X: Any) -> None:
 def _fit(
     est: SparseCoder, out: Path, data: str, split: Part, options: list[str] | None, quiet: bool, as_json: bool
 ) -> None:
+    """Fit and save a model, and print the result."""
     from sparsevae.storage.checkpoint import resumable
     from sparsevae.storage.folder import check_folder
 
@@ -118,7 +119,7 @@ def _fit(
     except (KeyboardInterrupt, SystemExit) as stop:
         if not (out / "checkpoint.safetensors").exists():
             note("interrupted before anything was saved.")
-        elif quiet:  # else the training loop has said it
+        elif quiet:  # otherwise the training loop has written this
             note(f"interrupted; saved in {out}: continue with the same command and --resume.")
         raise stopped(stop) from None
     with resumable(out):

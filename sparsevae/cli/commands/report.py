@@ -1,21 +1,16 @@
-"""`sparsevae report`: a page about a model."""
+"""`sparsevae report`: an HTML page about a model."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from sparsevae.cli.options import Data, DataOptions, Folder, Json, Part, Split, image_shape_option, out_option
 from sparsevae.cli.places import ending_of
-from sparsevae.cli.printing import print_json
+from sparsevae.cli.printing import print_result
 from sparsevae.cli.sources import as_labelled, load_model, rows
-from sparsevae.messages import show
-
-if TYPE_CHECKING:
-    from sparsevae.data import Dataset
-    from sparsevae.estimator.coder import SparseCoder
 
 
 def report(
@@ -32,28 +27,21 @@ def report(
 ) -> None:
     """Write a page of numbers and pictures.
 
-    Of a model of texts it shows texts told again from their codes, and the words of every unit.
+    For a model of texts it shows texts decoded from their codes, and the words of every unit.
     """
     from sparsevae.report.page import report
 
     ending_of(out, ".html")
     est = load_model(folder)
     if as_labelled(est):
-        raise ValueError(f"a report judges codes of X; {type(est).__name__} is judged by its labels: use evaluate.")
+        raise ValueError(f"a report shows codes of X, and {type(est).__name__} predicts labels: use evaluate.")
     X, part, found = rows(est, data, split, data_option)
     y = found.y if part is Part.TRAIN else found.y_test
     labels: Any = None if y is None or y.ndim != 1 else y
     if labels is not None and found.label_names is not None:
         labels = [found.label_names[int(c)] for c in labels]
-    page = report(est, X, out, image_shape=image_shape or _shape_of(est, found), labels=labels, title=title)
-    if as_json:
-        about = {"model": type(est).__name__, "data": data, "split": part}
-        return print_json({**about, "out": str(page), "rows": X.shape[0], "bytes": page.stat().st_size})
-    show(page)
-
-
-def _shape_of(est: SparseCoder, found: Dataset) -> tuple[int, ...] | None:
-    """How a page draws rows: as the model says, or else as the data set does."""
-    from sparsevae.inputs.texts import Texts
-
-    return None if isinstance(est.input_, Texts) or est.image_shape is not None else found.image_shape
+    if not image_shape and est.image_shape is None and est.input_.kind != "texts":
+        image_shape = found.image_shape
+    page = report(est, X, out, image_shape=image_shape or None, labels=labels, title=title)
+    about = {"model": type(est).__name__, "data": data, "split": part}
+    print_result({**about, "out": str(page), "rows": X.shape[0], "bytes": page.stat().st_size}, page, as_json)

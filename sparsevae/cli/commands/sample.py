@@ -10,9 +10,8 @@ import typer
 
 from sparsevae.cli.options import INT, Folder, Json, image_shape_option, out_option, taking
 from sparsevae.cli.places import ending_of, write_whole
-from sparsevae.cli.printing import print_json
+from sparsevae.cli.printing import print_result
 from sparsevae.cli.sources import load_model, load_second_stage
-from sparsevae.messages import show
 
 if TYPE_CHECKING:
     from sparsevae.estimator.coder import SparseCoder
@@ -24,7 +23,7 @@ def sample(
         Path | None,
         out_option("FILE", "samples.npy, a .png for images; samples.txt for texts."),
     ] = None,
-    n: Annotated[int, typer.Option("-n", **taking(int, "N", 1), help="How many.")] = 16,
+    n: Annotated[int, typer.Option("-n", **taking(int, "N", 1), help="Number of samples.")] = 16,
     seed: Annotated[int, typer.Option(**INT, help="The same seed gives the same samples.")] = 0,
     noise: Annotated[bool, typer.Option("--noise", help="Draw x from p(x|z) instead of taking its mean.")] = False,
     second_stage: Annotated[
@@ -39,15 +38,14 @@ def sample(
     import numpy as np
 
     from sparsevae.analysis.audit import check_decoder
-    from sparsevae.inputs.texts import Texts
 
     est = load_model(folder)
     check_decoder("sample", est)
-    written = isinstance(est.input_, Texts)
+    written = est.input_.kind == "texts"
     out = Path("samples.txt" if written else "samples.npy") if out is None else out
     ending = ending_of(out, ".txt") if written else ending_of(out, ".npy", ".png")
     if image_shape is not None and ending != ".png":
-        raise ValueError(f"--image-shape is of a .png, and --out is {out}: leave one of them out.")
+        raise ValueError(f"--image-shape is for a .png, and --out is {out}: leave one of them out.")
     stage = load_second_stage(folder) if second_stage else None
     rows = est.sample(n, seed=seed, noise=noise, second_stage=stage)
     if written:
@@ -63,9 +61,8 @@ def sample(
         sheet = _sheet(rows, _picture_shape(est, image_shape))
         write_whole(out, lambda file: imsave(file, sheet, format="png"))
     name = type(est).__name__
-    if as_json:
-        return print_json({"model": name, "out": str(out), "shape": list(np.shape(rows)), "seed": seed})
-    show(f"{out}: {n} samples of {name}")
+    result = {"model": name, "out": str(out), "shape": list(np.shape(rows)), "seed": seed}
+    print_result(result, f"{out}: {n} samples of {name}", as_json)
 
 
 def _picture_shape(est: SparseCoder, given: tuple[int, ...] | None) -> tuple[int, ...]:
@@ -79,18 +76,18 @@ def _picture_shape(est: SparseCoder, given: tuple[int, ...] | None) -> tuple[int
     if est.image_shape is not None or side * side != est.n_features_in_:
         what = f"images of shape {est.image_shape}" if est.image_shape else f"rows of {est.n_features_in_} values"
         hint = "" if est.image_shape else image_hint(est.n_features_in_)
-        raise ValueError(f"{what} have no picture of their own: give --image-shape H,W or H,W,3, or a .npy{hint}.")
+        raise ValueError(f"{what} cannot be drawn: give --image-shape H,W or H,W,3, or write a .npy{hint}.")
     return side, side
 
 
 def _sheet(rows: Any, shape: tuple[int, ...]) -> Any:
-    """Images side by side, as many down as across, lines between them, small ones enlarged to 64 pixels; (H, W, 3)."""
+    """A square grid of images with lines between them, (H, W, 3); small images are enlarged to about 64 pixels."""
     import numpy as np
 
     n = len(rows)
     across = math.ceil(math.sqrt(n))
     down = math.ceil(n / across)
-    low, high = np.percentile(rows, (1, 99))  # one wild sample does not grey out the others
+    low, high = np.percentile(rows, (1, 99))  # a few extreme values must not reduce the contrast of all images
     cells = np.zeros((down * across, *shape[:2], 3))
     cells[:n] = ((rows - low) / (high - low or 1)).clip(0, 1).reshape(n, *shape[:2], -1)
     zoom = max(1, 64 // max(shape[:2]))

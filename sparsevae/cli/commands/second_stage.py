@@ -1,4 +1,4 @@
-"""`sparsevae second-stage`: a model of a saved model's codes."""
+"""`sparsevae second-stage`: fit a VAE to the codes of a saved model."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ def second_stage(
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Fit a model of a saved model's codes, to sample from.
+    """Fit a VAE to the codes of a saved model, to sample from.
 
-    `sample --second-stage` draws from it.
+    `sample --second-stage` draws codes from it.
 
-    It is a model of its own, saved as DIR/second-stage in place of an earlier one. The model stays as it is.
+    It is saved as DIR/second-stage and replaces an earlier one. The saved model is not changed.
     """
     from sparsevae.analysis.second_stage import second_stage, settings
     from sparsevae.storage.atomic import write_file
@@ -46,7 +46,7 @@ def second_stage(
     try:
         stage = second_stage(est, X, n_components=n_components, training=training)
     except (KeyboardInterrupt, SystemExit) as stop:
-        note(f"interrupted; {folder} is as it was.")
+        note(f"interrupted; {folder} is unchanged.")
         raise stopped(stop) from None
     stage.save(place)
     write_file(place / CODES_OF, own.encode())
