@@ -1,8 +1,8 @@
-"""Smileys with a bow tie, a hat, eyes and a mouth: binary images whose 18 sparse sources are known.
+"""Smileys with a bow tie, a hat, eyes and a mouth: binary images with 18 known sparse sources.
 
 After the artificial data set of Tonolini, Jensen and Murray-Smith, "Variational Sparse Coding" (UAI 2019).
-An attribute is on or off as a whole; an attribute that is on is drawn with its own few continuous values.
-So a row's sources are S * V: exact zeros for whatever is absent.
+An attribute is on or off as a whole; an attribute that is on is painted with a few continuous values.
+So the sources of a row are S * V, exactly zero for the attributes that are off.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from sparsevae.checks import check_number, check_seed
-from sparsevae.data.dataset import Dataset, check_rows
+from sparsevae.checks import In
+from sparsevae.data.dataset import Dataset, check_generated, generate
 from sparsevae.data.fetch import ByHand
 from sparsevae.exceptions import DataFileError, unknown
 from sparsevae.files import check_size, opened, parsing, size_of
 
 Values: TypeAlias = npt.NDArray[np.float64]
 Mask: TypeAlias = npt.NDArray[np.bool_]
-# Source -> (base, scale), in the order of the columns of S and V. A part of the picture measures
-# base + scale * v pixels, v the source's value; x and y are offsets from the image's centre, right and down.
+# Source -> (base, scale), in the order of the columns of S and V. The length or offset of a part of the picture is
+# base + scale * v pixels, v being the value of the source; x and y are offsets from the centre, right and down.
 GEOMETRY: dict[str, tuple[float, float]] = {
     "bowtie.x": (0.0, 0.5),
     "bowtie.y": (12.5, 1.0),
@@ -118,9 +118,8 @@ def make(
     >>> bool((draw(d.truth["S"], d.truth["V"]) == d.X).all())  # a row is a function of its sources
     True
     """
-    check_rows(n, n_test, size**2, size=size)
-    check_seed("seed", seed, least=0)
-    check_number("value_std", value_std, "a finite number, 0 or above", lambda v: v >= 0)
+    check_generated(n, n_test, seed, size**2, size=size)
+    In(0).check("value_std", value_std)
     if len(bow) != len(BOW):
         raise ValueError(f"bow must be {len(BOW)} numbers: tip, slope, knot, wing; got {bow!r}")
     p_on = np.array(_probabilities(p_attribute))
@@ -133,25 +132,14 @@ def make(
         X = draw(S, V, size=size, head_radius=head_radius, geometry=geometry, curl_ratio=curl_ratio, bow=bow)
         return X, {"S": S, "V": V}
 
-    train, test = np.random.SeedSequence(seed).spawn(2)
-    X, truth = split(train, n)
-    X_test, truth_test = split(test, n_test) if n_test else (None, {})
-    return Dataset(
-        "smiley",
-        X=X,
-        X_test=X_test,
-        image_shape=(size, size),
-        truth=truth,
-        truth_test=truth_test,
-        about=ABOUT,
-    )
+    return generate("smiley", n, n_test, seed, split, split, image_shape=(size, size), about=ABOUT)
 
 
 def make_authors(*, path: str | os.PathLike[str] | None = None) -> Dataset:
-    """Read the images and sources that the paper's authors published: their test file, all of it in X.
+    """Read the images and sources that the authors of the paper published: their test file, all of it in X.
 
-    To train, take :func:`make`: its images have the same law but for the shape of the bow tie, and drawn from
-    these sources they agree with these images in every pixel outside the tie's box.
+    For training use :func:`make`. Its images have the same distribution but for the shape of the bow tie; painted from
+    these sources they agree with these images in every pixel outside the box of the tie.
 
     Parameters
     ----------
@@ -163,10 +151,7 @@ def make_authors(*, path: str | os.PathLike[str] | None = None) -> Dataset:
     Dataset with X of shape (20000, 1024), uint8 0/1, row by row (the file is column by column), no X_test, and
     in ``truth`` the authors' ``S`` and ``V`` as :func:`make` has them; V is float64, as stored.
     """
-    found = AUTHORS.find(path)
-    file = found / FILE if found.is_dir() else found
-    if not os.path.exists(file):
-        raise AUTHORS.missing(f"no {FILE} in {found}")
+    file = AUTHORS.find(path, FILE)
     with opened(file) as content:
         arrays = _matlab(file, content)
     shapes = {key: arrays[key].shape if key in arrays else None for key in _ARRAYS}
@@ -187,11 +172,11 @@ def make_authors(*, path: str | os.PathLike[str] | None = None) -> Dataset:
 
 
 def _matlab(path: Path, content: Any) -> dict[str, np.ndarray]:
-    """The three arrays of a MATLAB file, as far as it has them."""
+    """Those of the three arrays X, S and V that a MATLAB file contains."""
     from scipy.io import loadmat, whosmat
 
-    if content.read(10) != b"MATLAB 5.0":  # older ones have no mark at all, and any bytes would do
-        raise DataFileError(f"{path}: not a whole MATLAB file (expected one of MATLAB 5.0, as it was published)")
+    if content.read(10) != b"MATLAB 5.0":  # older formats have no signature: any bytes would be read
+        raise DataFileError(f"{path}: not a whole MATLAB file (expected MATLAB 5.0, the published format)")
     content.seek(0)
     with parsing(path, "not a whole MATLAB file"):
         known = [shape for name, shape, _ in whosmat(content) if name in _ARRAYS]
@@ -214,7 +199,7 @@ def draw(
 ) -> np.ndarray:
     """Paint one smiley for each row of sources; no randomness.
 
-    The parts are laid on in this order, so a hat covers eyes that are very high:
+    The parts are painted in this order, so a hat covers eyes that are very high:
 
     1. head: white disc of ``head_radius`` around the centre of the image;
     2. bow tie: two white triangles that meet in the middle, in a knot;
@@ -270,8 +255,8 @@ def draw(
 class _Easel:
     """Pixels 0 .. size-1 in both directions, and shapes on them as (b, size, size) masks.
 
-    A shape's parameters are (b, 1) columns, or single numbers; lengths x, y are offsets from the centre of
-    the image, which lies at pixel (size - 1) / 2.
+    The parameters of a shape are (b, 1) columns, or single numbers; x, y are offsets from the centre of the image,
+    which is pixel (size - 1) / 2.
     """
 
     def __init__(self, size: int) -> None:
