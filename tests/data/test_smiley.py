@@ -163,7 +163,7 @@ def test_what_cannot_be_drawn_is_refused(options, message):
 
 @pytest.mark.parametrize("shape", [(18,), (3, 17)])
 def test_sources_of_the_wrong_shape_are_refused(shape):
-    with pytest.raises(ValueError, match=r"S must have shape \(n, 18\)"):
+    with pytest.raises(ValueError, match=r"S and V must have equal shapes \(n, 18\)"):
         smiley.draw(np.zeros(shape), np.zeros(shape))
 
 

@@ -97,16 +97,10 @@ def make(
         X, X_test = (_decode([members[i] for i in split], read, size) for split in splits)
     # -1 and 1 in the published list, 0 and 1 in some copies
     labels = (attributes.rows(names) > 0).astype(np.uint8) if attributes else None
-    return Dataset(
-        "celeba",
-        X=X,
-        X_test=X_test if len(X_test) else None,
-        y=None if labels is None else labels[splits[0]],
-        y_test=None if labels is None or not len(X_test) else labels[splits[1]],
-        image_shape=(size, size, 3),
-        label_names=(attributes.columns or None) if attributes else None,
-        about=ABOUT,
-    )
+    y, y_test = (None if labels is None else labels[split] for split in splits)
+    test_part = (X_test, y_test) if len(X_test) else (None, None)
+    columns = (attributes.columns or None) if attributes else None
+    return Dataset("celeba", X, test_part[0], y, test_part[1], (size, size, 3), label_names=columns, about=ABOUT)
 
 
 def _name(member: str) -> str:

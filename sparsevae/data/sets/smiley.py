@@ -229,11 +229,8 @@ def draw(
     uint8 array of shape (n, size * size), 0/1, row by row from the top left.
     """
     S, V = np.asarray(S), np.asarray(V)
-    for what, array in (("S", S), ("V", V)):
-        if array.ndim != 2 or array.shape[1] != len(SOURCES):
-            raise ValueError(f"{what} must have shape (n, {len(SOURCES)}), got {array.shape}")
-    if S.shape != V.shape:
-        raise ValueError(f"S and V must have equal shapes, got {S.shape} and {V.shape}")
+    if S.shape != V.shape or S.shape[1:] != (len(SOURCES),):
+        raise ValueError(f"S and V must have equal shapes (n, {len(SOURCES)}), got {S.shape} and {V.shape}")
     if size < 1:
         raise ValueError(f"size must be at least 1, got {size}")
     base, scale = np.array(list(_geometry(geometry).values())).T
@@ -244,10 +241,10 @@ def draw(
         on = {name: S[block, columns.start, None, None].astype(bool) for name, columns in GROUPS.items()}
         easel = _Easel(size)
         face = np.broadcast_to(easel.disc(0.0, 0.0, head_radius), out[block].shape)
-        face = face | (on["bowtie"] & _bowtie(easel, bow, *parts[GROUPS["bowtie"]]))
-        face &= ~(on["eyes"] & _eyes(easel, *parts[GROUPS["eyes"]]))
-        face &= ~(on["mouth"] & _mouth(easel, curl_ratio, *parts[GROUPS["mouth"]]))
-        face |= on["hat"] & _hat(easel, *parts[GROUPS["hat"]])
+        face = face | (on["bowtie"] & _bowtie(easel, bow, parts[GROUPS["bowtie"]]))
+        face &= ~(on["eyes"] & _eyes(easel, parts[GROUPS["eyes"]]))
+        face &= ~(on["mouth"] & _mouth(easel, curl_ratio, parts[GROUPS["mouth"]]))
+        face |= on["hat"] & _hat(easel, parts[GROUPS["hat"]])
         out[block] = face
     return out.reshape(len(S), size * size).astype(np.uint8)
 
@@ -265,12 +262,16 @@ class _Easel:
         self.offset = self.pixel - (size - 1) / 2
 
     def nearest(self, offset: Values) -> Values:
-        """The pixel nearest to an offset; halves go up."""
+        """The pixel nearest to an offset; halves are rounded up."""
         return np.floor(offset + self.size / 2)
 
     def span(self, first: Values, last: Values) -> Mask:
-        """Pixels first .. last, both included; (b, size)."""
+        """True for pixels first .. last, both included; (b, size)."""
         return (self.pixel >= first) & (self.pixel <= last)
+
+    def centred(self, middle: Values, length: Values) -> Mask:
+        """True for pixels within half a length of the middle, both ends rounded to pixels; (b, size)."""
+        return self.span(self.nearest(middle - length / 2), self.nearest(middle + length / 2))
 
     def disc(self, x: Values | float, y: Values | float, radius: Values | float) -> Mask:
         across = np.atleast_2d((self.offset - x) ** 2)[:, None, :]
@@ -284,60 +285,38 @@ def _box(rows: Mask, columns: Mask) -> Mask:
     return rows[:, :, None] & columns[:, None, :]
 
 
-def _eyes(easel: _Easel, spread: Values, y: Values, radius: Values) -> Mask:
+def _eyes(easel: _Easel, parts: Values) -> Mask:
+    spread, y, radius = parts
     return easel.disc(-spread, y, radius) | easel.disc(spread, y, radius)
 
 
-def _mouth(
-    easel: _Easel,
-    curl_ratio: float,
-    width: Values,
-    height: Values,
-    x: Values,
-    y: Values,
-    curl: Values,
-) -> Mask:
+def _mouth(easel: _Easel, curl_ratio: float, parts: Values) -> Mask:
+    width, height, x, y, curl = parts
     left, right = easel.nearest(x - width / 2), easel.nearest(x + width / 2)
-    rows = easel.span(easel.nearest(y - height / 2), easel.nearest(y + height / 2))
-    mask = _box(rows, easel.span(left, right))
+    mask = _box(easel.centred(y, height), easel.span(left, right))
     for step, drop in ((1, curl), (2, curl_ratio * curl)):
         corner = easel.nearest(y + drop)
         mask |= _box(easel.pixel == corner, (easel.pixel == left - step) | (easel.pixel == right + step))
     return mask
 
 
-def _hat(
-    easel: _Easel,
-    x: Values,
-    y: Values,
-    brim_width: Values,
-    brim_height: Values,
-    crown_width: Values,
-    crown_height: Values,
-) -> Mask:
-    def columns(width: Values) -> Mask:
-        return easel.span(easel.nearest(x - width / 2), easel.nearest(x + width / 2))
-
+def _hat(easel: _Easel, parts: Values) -> Mask:
+    x, y, brim_width, brim_height, crown_width, crown_height = parts
     top, bottom = easel.nearest(y - brim_height / 2), easel.nearest(y + brim_height / 2)
-    crown_top = np.floor(top - crown_height + 0.5)  # the crown stands on the brim as drawn: on whole pixels
-    return _box(easel.span(top, bottom), columns(brim_width)) | _box(easel.span(crown_top, top), columns(crown_width))
+    crown_top = np.floor(top - crown_height + 0.5)  # the crown is on the brim's rounded pixels
+    brim = _box(easel.span(top, bottom), easel.centred(x, brim_width))
+    return brim | _box(easel.span(crown_top, top), easel.centred(x, crown_width))
 
 
-def _bowtie(
-    easel: _Easel,
-    bow: tuple[float, float, float, float],
-    x: Values,
-    y: Values,
-    width: Values,
-    height: Values,
-) -> Mask:
+def _bowtie(easel: _Easel, bow: tuple[float, float, float, float], parts: Values) -> Mask:
     def place(middle: Values, length: Values) -> tuple[Mask, Values]:
-        """Pixels inside the box along one axis, and their distance from its middle in [0, 1]; (b, size)."""
+        """True for pixels inside the box along one axis, and their distance from its middle in [0, 1]; (b, size)."""
         pixels = np.maximum(np.ceil(length), 1)
         step = easel.pixel - easel.nearest(middle - length / 2)
         return (step >= 0) & (step < pixels) & (length > 0), np.abs((2 * step + 1) / pixels - 1)
 
     tip, slope, knot, wing = bow
+    x, y, width, height = parts
     columns, u = place(x, width)
     rows, t = place(y, height)
     reach = np.clip(tip + slope * u, knot, wing)
