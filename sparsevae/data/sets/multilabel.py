@@ -18,7 +18,7 @@ ABOUT_BIRDS = (
     "(Briggs et al., MLSP 2013); distributed with Mulan, no licence stated."
 )
 ABOUT_CAL500 = (
-    "502 popular songs, 68 features of the sound, 174 tags (emotion, instrument, genre, ...), 26 a song on average "
+    "502 popular songs, 68 features of the sound, 174 tags (emotion, instrument, genre, ...), 26 per song on average "
     "(Turnbull, Barrington, Torres and Lanckriet, IEEE TASLP 2008); distributed with Mulan, no licence stated."
 )
 
