@@ -12,6 +12,7 @@ import os
 import re
 from difflib import SequenceMatcher
 
+from sparsevae.data.readers.tsv import read_tsv
 from sparsevae.data.sets import dbpedia
 from sparsevae.text.splitting import UNKNOWN
 
@@ -38,7 +39,8 @@ def agreement(path: str | os.PathLike[str] | None = None) -> dict[str, float]:
     same = {kind for kind, words in zip(kinds, known.split(kinds), strict=True) if words == [kind]}
     total = sum(map(len, valid))
     again = known.split([_rejoin(tokens) for tokens in valid])
-    raw = [row[2] for row in dbpedia._tsv(folder / "train_pool.tsv.xz", 3) if row[1] in ("dhim", "olora")]
+    _, sources, texts = read_tsv(folder / "train_pool.tsv.xz", 3)
+    raw = [text for text, source in zip(texts, sources, strict=True) if source in ("dhim", "olora")]
     pool = known.encode(raw)
     return {
         "unchanged": sum(token in same for tokens in valid for token in tokens) / total,

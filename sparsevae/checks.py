@@ -1,4 +1,4 @@
-"""The checks of numbers that a user gives, the ranges that they may lie in, and sizes that memory does not hold."""
+"""Checks of numbers that a user gives, ranges of legal values, and checks of sizes against the memory."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ _TINY, _HUGE = float(np.finfo(np.float32).tiny), float(np.finfo(np.float32).max)
 _SINGLE = _TINY, _HUGE, f"networks compute in float32, {_TINY:.1e} to {_HUGE:.1e}"
 _DOUBLE = 0, sys.float_info.max, "no float is as large"
 _WHOLE = 1, 2**63 - 1, "64 bits hold less"
-_DIGITS = 4_000  # of a seed; Python itself writes no integer of more than 4,300
+_DIGITS = 4_000  # largest number of digits of a seed; Python converts at most 4,300 to a string
 
 
 def is_number(value: Any, *, whole: bool = False) -> bool:
-    """Whether it is a finite number (an integer where `whole`); True and False are none.
+    """True for a finite number (an integer if `whole`), except True and False.
 
     >>> is_number(10**400), is_number(1e400), is_number(True), is_number(2.0, whole=True)
     (True, False, False, False)
     """
     if isinstance(value, bool) or not isinstance(value, Integral if whole else Real):
         return False
-    return isinstance(value, Rational) or math.isfinite(value)  # of integers and fractions a float may be too small
+    return isinstance(value, Rational) or math.isfinite(value)  # math.isfinite overflows for large integers
 
 
 def check_number(
@@ -44,10 +44,10 @@ def check_number(
     double: bool = False,
     context: str = "",
 ) -> None:
-    """Refuse what is not a finite number (an integer where `whole`) and `legal`; `expected` says it in words.
+    """Refuse what is not a finite number (an integer if `whole`) and `legal`; `expected` describes legal values.
 
-    Training computes in float32, so numbers must be among its own; where only doubles are at work say `double`. Where
-    the number came from something larger, a schedule, `context` says from what.
+    Training computes in float32, so a number must be in its range, or in that of float64 if `double`. `context`
+    describes the origin of a number that is not the argument itself, such as a schedule.
     """
     if not (is_number(value, whole=whole) and legal(value)):
         raise ValueError(f"{name} must be {expected}, got {context}{shown(value)}.")
@@ -57,7 +57,7 @@ def check_number(
 
 
 def check_seed(name: str, value: Any, expected: str = "an integer", *, least: float = -math.inf) -> None:
-    """Refuse what fixes no stream of random numbers: any integer does, from `least` on where that is given."""
+    """Refuse what is not a seed of random numbers: any integer of at most 4,000 digits, `least` or above."""
     expected += "" if least == -math.inf else f", {least} or above"
     if not is_number(value, whole=True) or value < least:
         raise ValueError(f"{name} must be {expected}, got {shown(value)}.")
@@ -67,7 +67,7 @@ def check_seed(name: str, value: Any, expected: str = "an integer", *, least: fl
 
 @dataclass(frozen=True)
 class In:
-    """An interval of numbers; None is no bound. `ends` says which bounds belong to it, as in (0, 1].
+    """An interval of numbers; a bound None is infinite. `ends` are its brackets, as in (0, 1].
 
     >>> 1 in In(0, 1, "(]"), 0 in In(0, 1, "(]")
     (True, False)
@@ -78,7 +78,7 @@ class In:
     least: float | None = None
     most: float | None = None
     ends: str = "[]"
-    double: bool = False  # only doubles are at work: float32's own limits do not count
+    double: bool = False  # the number is used in float64 only: it may exceed the range of float32
 
     def __contains__(self, value: Any) -> bool:
         above = self.least is None or value > self.least or (value == self.least and self.ends[0] == "[")
@@ -91,7 +91,7 @@ class In:
         return "" if self.least is None else f"{'>' if self.ends[0] == '(' else '>='} {self.least:g}"
 
     def spelled(self, *, whole: bool = False, full: bool = False) -> str:
-        """As a docstring spells it, or in full, as a message says it."""
+        """Its description in a docstring, or the longer one of a message if `full`."""
         if not full:
             return f"{'int' if whole else 'float'} {self}".rstrip()
         noun = "an integer" if whole else "a number"
@@ -100,13 +100,13 @@ class In:
         return f"{noun} above {self.least:g}" if self.ends[0] == "(" else f"{noun}, {self.least:g} or above"
 
     def check(self, name: str, value: Any, expected: str = "", *, whole: bool = False, context: str = "") -> None:
-        """Refuse what is not a number in it; `expected` says in words what is, by default the range alone."""
+        """Refuse what is not a number in the interval; `expected` describes legal values, by default the interval."""
         expected = expected or self.spelled(whole=whole, full=True)
         check_number(name, value, expected, self.__contains__, whole=whole, double=self.double, context=context)
 
 
 class Position(In):
-    """A place in a run: a step, or a share of it."""
+    """A position in a run: a step, or a share of the run."""
 
     def __contains__(self, value: Any) -> bool:
         return value in In(0) if isinstance(value, Integral) else value in In(0, 1)
@@ -130,7 +130,7 @@ POSITIVE = In(0, None, "()")
 
 
 class OneOf:
-    """Values that may be chosen: strings, or numbers that a range leaves out.
+    """Choices: strings, or numbers outside of the range.
 
     >>> "cv" in OneOf("cv"), True in OneOf(0, 1)
     (True, False)
@@ -147,13 +147,13 @@ class OneOf:
 
 
 class Note(NamedTuple):
-    """What a message adds to the type and the range: what a value means, or one that would work."""
+    """Text that a message adds to the type and the range: the meaning of a value, or a value that would work."""
 
     text: str
 
 
 def a_type(value: Any) -> str:
-    """The type of a value with its article, or the class that it is.
+    """The type of a value with its article; of a class its name.
 
     >>> a_type(3), a_type("x"), a_type(bool)
     ('an int', 'a str', 'the class bool')
@@ -165,7 +165,7 @@ def a_type(value: Any) -> str:
 
 
 def shown(value: Any) -> str:
-    """A value as a message shows it: an integer that fills lines by its size.
+    """The repr of a value for a message; of a very long integer its number of digits.
 
     >>> shown(10**400), shown(-(10**30)), shown("x")
     ('an integer of about 400 digits', '-1000000000000000000000000000000', "'x'")
@@ -174,36 +174,36 @@ def shown(value: Any) -> str:
         return f"an integer of about {int(value.bit_length() * math.log10(2))} digits"
     try:
         return repr(value)
-    except ValueError:  # Python writes no integer of more than 4,300 digits, wherever it stands
+    except ValueError:  # Python converts no integer of more than 4,300 digits to a string, not even within a list
         return f"a {type(value).__name__} that holds a very long integer"
 
 
 _UNITS = ("kB", "MB", "GB", "TB", "PB", "EB")
-_MOST = 1e24  # bytes, of which nobody needs the number
+_MOST = 1e24  # bytes; of more only that they are more
 _CGROUP = Path("/sys/fs/cgroup")
 
 
 def memory(device: torch.device | None = None, cgroup: Path = _CGROUP) -> float:
-    """Bytes of memory that a device has in all; of the machine no more than its cgroup grants."""
+    """Total memory of a device in bytes; of the machine at most the limit of its cgroup; infinite if it is unknown."""
     if device is not None and device.type == "cuda":
         import torch
 
         return float(torch.cuda.mem_get_info(device)[1])
     try:
         found = float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
-    except (AttributeError, ValueError, OSError):  # not every system says
+    except (AttributeError, ValueError, OSError):  # not available on every system
         return math.inf
     return min(found, *(granted for granted, _ in _groups(cgroup)))
 
 
 def free_memory(proc: Path = Path("/proc/meminfo"), cgroup: Path = _CGROUP) -> float:
-    """Bytes that could still be taken: what the machine has left, or its cgroup; infinite where nobody knows."""
+    """Free memory in bytes, of the machine or within the limit of its cgroup; infinite if it is unknown."""
     left = [1024 * int(line.split()[1]) for line in _lines(proc) if line.startswith("MemAvailable:")]
     return min(math.inf, *left, *(max(0.0, granted - taken) for granted, taken in _groups(cgroup)))
 
 
 def _groups(cgroup: Path) -> list[tuple[float, float]]:
-    """What the cgroup grants and what is taken of it (v2, then v1); endless and nothing where it grants all."""
+    """(limit, used) in bytes of the cgroup, of version 2 and 1; (inf, 0) is always one of them."""
     v1 = cgroup / "memory"
     found = [(math.inf, 0.0)]
     for folder, limit, used in (
@@ -213,7 +213,7 @@ def _groups(cgroup: Path) -> list[tuple[float, float]]:
         most, now = ("".join(_lines(folder / name)) for name in (limit, used))
         if most.isdigit():
             files = sum(int(x.split()[1]) for x in _lines(folder / "memory.stat") if x.startswith("inactive_file "))
-            taken = max(0, int(now) - files) if now.isdigit() else 0  # pages of files are given up when asked for
+            taken = max(0, int(now) - files) if now.isdigit() else 0  # the kernel frees cached pages of files on demand
             found.append((float(most), float(taken)))
     return found
 
@@ -226,7 +226,7 @@ def _lines(path: Path) -> list[str]:
 
 
 def check_room(numbers: float, sizes: Mapping[str, Any], what: str, device: torch.device | None = None) -> None:
-    """Refuse what needs more than all memory, `numbers` of float32 at least; `sizes` say what makes it so large.
+    """Refuse what needs more than the total memory for `numbers` values of float32; the message names `sizes`.
 
     >>> check_room(4e18, {"n": 10**18}, "samples")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
@@ -243,7 +243,7 @@ def check_room(numbers: float, sizes: Mapping[str, Any], what: str, device: torc
 
 
 def amount(size: float) -> str:
-    """A number of bytes in words.
+    """A number of bytes with its unit.
 
     >>> amount(700), amount(5_300_000), amount(8e21), amount(10**400)
     ('700 bytes', '5.3 MB', '8,000 EB', 'over 1,000,000 EB')

@@ -1,9 +1,9 @@
-"""Parameters: a constructor is a table, and everything else reads it.
+"""Parameters of constructors: one table of fields with their types, ranges and help texts.
 
-`@parameters` turns annotated class fields into a keyword-only constructor that stores its arguments verbatim, as
-scikit-learn asks: `alpha: Annotated[float | None, In(0, 1, "(]"), "one sentence of help"] = None`. The docstring's
-Parameters section, the checks of values, the command line's flags and the stored configuration all come from these
-fields.
+`@parameters` converts annotated class fields to a keyword-only constructor that stores its arguments verbatim, as
+scikit-learn requires: `alpha: Annotated[float | None, In(0, 1, "(]"), "one sentence of help"] = None`. The Parameters
+section of the docstring, the checks of values, the flags of the command line and the stored configuration are all
+generated from these fields.
 """
 
 from __future__ import annotations
@@ -40,16 +40,15 @@ class Parameter(NamedTuple):
 
     @property
     def limits(self) -> str:
-        """Its range and choices, as help of the command line shows them, such as "in [0, 1); cv"."""
+        """Its range and choices for the help of the command line, such as "in [0, 1); cv"."""
         return "; ".join(filter(None, (str(rule) for rule in self.rules if not isinstance(rule, Note))))
 
 
 @dataclass_transform(kw_only_default=True, field_specifiers=(dataclasses.field,))
 def parameters(cls: type[T]) -> type[T]:
-    """Give the class its constructor, and its docstring two sections, in place of `{parameters}` and `{attributes}`.
+    """Generate the constructor of a class, and the sections `{parameters}` and `{attributes}` of its docstring.
 
-    What is said of an argument stands in the docstring; the signature has types and defaults, as help and editors show
-    them.
+    The help texts are in the docstring; the signature has types and defaults only.
     """
     cls = dataclasses.dataclass(kw_only=True, eq=False, repr=False)(cls)
     arguments = documented(cls)
@@ -68,7 +67,7 @@ def parameters(cls: type[T]) -> type[T]:
 
 
 def _attributes(cls: type) -> dict[str, tuple[str, str]]:
-    """What a class learns, as its own table `attributes` and those of its bases say: name -> type, sentence."""
+    """The learned attributes in the tables `attributes` of a class and its bases: name -> type, sentence."""
     found: dict[str, tuple[str, str]] = {}
     for base in reversed(cls.__mro__):
         found |= vars(base).get("attributes", {})
@@ -76,19 +75,19 @@ def _attributes(cls: type) -> dict[str, tuple[str, str]]:
 
 
 class _Brief:
-    """A method that scikit-learn made for metadata routing, without the thirty lines that it says of each."""
+    """A method of scikit-learn for metadata routing, with a docstring of one line in place of thirty."""
 
     def __init__(self, made: Any, method: str) -> None:
         self.made, self.method = made, method
 
     def __get__(self, instance: Any, owner: Any) -> Any:
         found = self.made.__get__(instance, owner)
-        found.__doc__ = f"What a meta-estimator passes on to `{self.method}`: scikit-learn's metadata routing."
+        found.__doc__ = f"Set the metadata that a meta-estimator passes to `{self.method}` (scikit-learn's routing)."
         return found
 
 
 def spelled(kind: Any, rules: Sequence[Rule] = (), *, full: bool = False) -> str:
-    """A type with its range, as a docstring spells it, or in full, as a message says it.
+    """The description of a type and its range in a docstring, or the longer one of a message if `full`.
 
     >>> spelled(float | None, [In(0, 1, "(]")]), spelled(tuple[int, ...], [POSITIVE]), spelled(str, [OneOf("a", "b")])
     ('float in (0, 1] or None', 'tuple of int > 0', "'a' or 'b'")
@@ -131,7 +130,10 @@ def _members(kind: Any) -> tuple[Any, ...]:
 
 
 def _ranges(rules: Sequence[Rule]) -> list[In]:
-    """Of a number the first counts, of a tuple one for each place, or one for all; where none is given any number."""
+    """The intervals among the rules: the first is for a number, entry i of a tuple has interval i modulo their number.
+
+    Without an interval every number is legal.
+    """
     return [rule for rule in rules if isinstance(rule, In)] or [In()]
 
 
@@ -141,7 +143,7 @@ def _hints(cls: type) -> dict[str, Any]:
 
 
 def documented(cls: type) -> list[Parameter]:
-    """The constructor's arguments, in order, those of base classes first."""
+    """The arguments of the constructor, in order, those of base classes first."""
     found, hints = [], _hints(cls)
     for f in sorted(dataclasses.fields(cls), key=lambda f: f.kw_only is True):  # positional ones first
         plain, *rules, text = typing.get_args(hints[f.name])
@@ -150,15 +152,15 @@ def documented(cls: type) -> list[Parameter]:
 
 
 def check_parameters(table: Any, prefix: str = "") -> None:
-    """Refuse what is not of the type and in the range that stand beside it in the constructor."""
+    """Refuse field values that are not of the type and in the range of their annotation."""
     for p in documented(type(table)):
         check_value(prefix + p.name, getattr(table, p.name), p.type, p.rules)
 
 
 def check_value(name: str, value: Any, kind: Any, rules: Sequence[Rule] = ()) -> None:
-    """Refuse what is not of a type and in its range; the message says both in words.
+    """Refuse a value that is not of a type and in its range; the message describes both.
 
-    A schedule of numbers must never leave the range, whatever a run's length.
+    A schedule of numbers must be in the range at every step, for every length of the run.
     """
     kinds, ranges = _members(kind), _ranges(rules)
     chosen = [rule for rule in rules if isinstance(rule, OneOf)]
@@ -182,7 +184,7 @@ def check_value(name: str, value: Any, kind: Any, rules: Sequence[Rule] = ()) ->
 
 
 def _is(value: Any, kind: Any) -> bool:
-    """Whether it is of a type that needs no range; numbers, tuples and schedules are looked at one by one."""
+    """True for a value of a type without a range; False for numbers, tuples and schedules, checked separately."""
     origin = typing.get_origin(kind) or kind
     if origin in (int, float, tuple, collections.abc.Callable):
         return False
@@ -191,7 +193,7 @@ def _is(value: Any, kind: Any) -> bool:
 
 
 def _check_course(name: str, course: Any, legal: In) -> None:
-    """Refuse a schedule that leaves a range, and one of what is no number, or is none that can be computed with."""
+    """Refuse a schedule with values outside of the range, or whose arguments are not numbers."""
     expected = f"{legal.spelled(full=True)} all along"
     try:
         ends = course.ends()
@@ -202,7 +204,7 @@ def _check_course(name: str, course: Any, legal: In) -> None:
 
 
 def check_caps(caps: Any) -> None:
-    """Refuse what is no sequence of numbers of units."""
+    """Refuse what is not a sequence of integers above 0."""
     if not (isinstance(caps, Collection) and np.iterable(caps)):  # array(3) is a Collection too
         raise ValueError(f"caps must be a sequence of integers, such as (1, 2, 5, 10), or (5,); got {caps!r}.")
     for cap in caps:
@@ -210,7 +212,7 @@ def check_caps(caps: Any) -> None:
 
 
 def check_units(units: Any, n: int) -> np.ndarray[Any, Any]:
-    """The numbers of some of a code's n units, in the order given: from integers, or from a mask of n booleans."""
+    """The indices of units of a code of n units, in the given order, from integers or from a mask of n booleans."""
     try:
         which = np.asarray(units if hasattr(units, "__array__") or isinstance(units, str) else list(units))
     except (TypeError, ValueError):  # no sequence at all, or a ragged one
@@ -218,7 +220,7 @@ def check_units(units: Any, n: int) -> np.ndarray[Any, Any]:
     if which.dtype == np.bool_ and which.shape == (n,):
         return np.flatnonzero(which)
     if which.shape == (0,):
-        return np.zeros(0, np.int64)  # a list of nothing has no type of its own
+        return np.zeros(0, np.int64)  # an empty list is an array of floats
     if which.ndim != 1 or which.dtype.kind not in "iu" or which.min() < 0 or which.max() >= n:
         raise ValueError(
             f"units must be a list of integers from 0 to {n - 1}, or a mask of {n} booleans; got {units!r}."

@@ -1,4 +1,4 @@
-"""Data: loaders and generators that return plain arrays and, where there is one, the ground truth.
+"""Data: loaders and generators that return plain arrays and, if it is known, the ground truth.
 
 >>> from sparsevae import data
 >>> data.names()

@@ -1,10 +1,10 @@
-"""Grey pixels to black and white."""
+"""Binarisation of grey images."""
 
 from typing import Literal
 
 import numpy as np
 
-BLOCK = 4096  # rows drawn at a time, so that the noise stays small beside the data
+BLOCK = 4096  # rows drawn at a time, so that the noise takes little memory
 
 
 def binarise(
@@ -14,30 +14,29 @@ def binarise(
     threshold: float | None = None,
     seed: int = 0,
 ) -> np.ndarray:
-    """Turn grey intensities into black and white, once and for all, in X's own units: 0 and 255 for 8-bit
-    images, 0 and 1 otherwise.
+    """Convert grey intensities to black and white in the units of X: 0 and 255 for 8-bit images, 0 and 1 otherwise.
 
-    Each pixel is drawn once, x ~ Bernoulli(intensity); or, with a threshold, x is white where the intensity is
+    Each pixel is drawn once, x ~ Bernoulli(intensity); or, with a threshold, x is white if the intensity is
     above it. A Bernoulli score is a log-likelihood, and its bound a bound, only on data that are zeros and
-    ones; on grey pixels it is a cross-entropy. So a published number should say which binarisation it
-    belongs to. Drawing the training pixels anew at every step (dynamic binarisation) happens inside the
-    training loop: ``Training(binarise=True)``.
+    ones; on grey pixels it is a cross-entropy. So a published number should name its binarisation. Drawing the
+    training pixels again at every step (dynamic binarisation) is part of the training loop:
+    ``Training(binarise=True)``.
 
     Parameters
     ----------
     X : array of any shape
-        uint8 is divided by 255, unless it holds only 0 and 1: then it is binary already and stays as it is.
+        uint8 is divided by 255, unless all values are 0 and 1: such an array is binary and is returned as it is.
         Floating point must lie in [0, 1].
     method : "static"
     threshold : float or None
-        None draws; a number in [0, 1) cuts.
+        None draws each pixel; a number in [0, 1) is compared with the intensity.
     seed : int
         The same seed gives the same bytes; the first rows do not depend on how many rows follow.
 
     Returns
     -------
-    uint8 array of X's shape: 0, and 255 where X is an 8-bit image, else 0 and 1. A model fitted on grey 8-bit
-    images so finds binary ones in the units it knows.
+    uint8 array of the shape of X: 0 and 255 if X is an 8-bit image, else 0 and 1. So a model fitted on grey 8-bit
+    images can be evaluated on binary ones, which have the same units.
 
     Examples
     --------
@@ -51,8 +50,8 @@ def binarise(
     """
     if method != "static":
         raise ValueError(
-            f"method must be 'static', got {method!r}: dynamic binarisation draws anew at every step, "
-            "inside the training loop; ask for it with Training(binarise=True)"
+            f"method must be 'static', got {method!r}: dynamic binarisation draws again at every training step; "
+            "use Training(binarise=True)"
         )
     if threshold is not None and not 0 <= threshold < 1:
         raise ValueError(f"threshold must be None or lie in [0, 1), got {threshold}")
@@ -60,7 +59,7 @@ def binarise(
     white = _white(X)
     rng = np.random.default_rng(seed)
     out = np.empty(X.shape, dtype=np.uint8)
-    # a view with at least one dimension, so that a single number works too
+    # views with at least one dimension, for a scalar X
     rows, drawn = np.atleast_1d(X), np.atleast_1d(out)
     for start in range(0, len(rows), BLOCK):
         block = rows[start : start + BLOCK]
@@ -71,10 +70,10 @@ def binarise(
 
 
 def _white(X: np.ndarray) -> int:
-    """The value that means intensity 1."""
+    """The value of intensity 1."""
     numeric = X.dtype.kind in "biuf"
     low, high = (X.min(), X.max()) if numeric and X.size else (0, 0)
-    if numeric and low >= 0 and high <= 1:  # NaN fails both
+    if numeric and low >= 0 and high <= 1:  # False for NaN
         return 1
     if X.dtype == np.uint8:
         return 255

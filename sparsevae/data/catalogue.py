@@ -2,57 +2,41 @@
 
 import inspect
 import os
-import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from numbers import Integral
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from sparsevae.checks import is_number
+from sparsevae.checks import OneOf
 from sparsevae.data.dataset import Dataset
 from sparsevae.data.fetch import ByHand, Collection
 from sparsevae.data.files import READERS, read_array
-from sparsevae.data.sets import (
-    celeba,
-    dbpedia,
-    digits,
-    har,
-    mnist,
-    smiley,
-    tiles,
-    yelp,
-)
-from sparsevae.data.sets import (
-    digit_canvas as counting,
-)
-from sparsevae.data.sets import (
-    multilabel as mulan,
-)
+from sparsevae.data.sets import celeba, dbpedia, digit_canvas, digits, har, mnist, multilabel, smiley, tiles, yelp
 from sparsevae.exceptions import unknown
+from sparsevae.parameters import check_value
 
 
 class Entry(NamedTuple):
-    """One line of the catalogue; the options are the keyword arguments of ``make``."""
+    """One data set of the catalogue; its options are the keyword arguments of ``make``."""
 
     make: Callable[..., Dataset]
     about: str
     rows: int
     rows_test: int
     features: int
-    source: Collection | ByHand | str  # in words where nothing is read from files
-    at_most: bool = False  # rows are those of the whole set, of which a user's own copy may hold fewer
+    source: Collection | ByHand | str  # a str describes the origin of a set that is not read from files
+    at_most: bool = False  # rows are those of the whole set; a user's copy may have fewer
 
 
 CATALOGUE: dict[str, Entry] = {
-    "birds": Entry(mulan.make_birds, mulan.ABOUT_BIRDS, 322, 323, 260, mulan.BIRDS),
-    "cal500": Entry(mulan.make_cal500, mulan.ABOUT_CAL500, 400, 102, 68, mulan.CAL500),
+    "birds": Entry(multilabel.make_birds, multilabel.ABOUT_BIRDS, 322, 323, 260, multilabel.BIRDS),
+    "cal500": Entry(multilabel.make_cal500, multilabel.ABOUT_CAL500, 400, 102, 68, multilabel.CAL500),
     "celeba": Entry(celeba.make, celeba.ABOUT, 162_770, 19_962, 3072, celeba.CELEBA, at_most=True),
     "dbpedia": Entry(dbpedia.make, dbpedia.ABOUT, 140_000, 14_000, 1, dbpedia.DBPEDIA, at_most=True),
-    "digit-canvas": Entry(counting.make, counting.ABOUT, 5000, 1000, 3920, mnist.MNIST),
+    "digit-canvas": Entry(digit_canvas.make, digit_canvas.ABOUT, 5000, 1000, 3920, mnist.MNIST),
     "digits": Entry(digits.make, digits.ABOUT, 1438, 359, 64, "inside scikit-learn"),
-    "emotions": Entry(mulan.make_emotions, mulan.ABOUT_EMOTIONS, 391, 202, 72, mulan.EMOTIONS),
+    "emotions": Entry(multilabel.make_emotions, multilabel.ABOUT_EMOTIONS, 391, 202, 72, multilabel.EMOTIONS),
     "fashion-mnist": Entry(mnist.make_fashion, mnist.ABOUT_FASHION, 60_000, 10_000, 784, mnist.FASHION),
     "mnist": Entry(mnist.make, mnist.ABOUT_MNIST, 60_000, 10_000, 784, mnist.MNIST),
     "smiley": Entry(smiley.make, smiley.ABOUT, 60_000, 20_000, 1024, "generated"),
@@ -65,7 +49,7 @@ CATALOGUE: dict[str, Entry] = {
 
 @dataclass(frozen=True)
 class Info:
-    """What is known of a data set before loading it."""
+    """Description of a data set that is not loaded."""
 
     name: str
     about: str
@@ -73,14 +57,14 @@ class Info:
     rows_test: int
     features: int
     options: dict[str, Any]  # name -> default
-    source: str  # where it would be read from
-    available: bool  # whether load works without a network
-    by_hand: bool  # never downloaded: the user fetches it once
-    at_most: bool  # rows are those of the whole set; a copy of a part of it has fewer
+    source: str  # the files or the URL that it is read from
+    available: bool  # True if load needs no network
+    by_hand: bool  # never downloaded by this package: the user must do so once
+    at_most: bool  # rows are those of the whole set; a user's copy may have fewer
 
 
 def names() -> list[str]:
-    """Names that :func:`load` and :func:`info` know."""
+    """Names of the data sets, for :func:`load` and :func:`info`."""
     return sorted(CATALOGUE)
 
 
@@ -101,7 +85,7 @@ def info(name: str) -> Info:
         rows=entry.rows,
         rows_test=entry.rows_test,
         features=entry.features,
-        options=_options(entry),
+        options={p.name: p.default for p in inspect.signature(entry.make).parameters.values()},
         source=files.where() if files else str(entry.source),
         available=files.present() if files else True,
         by_hand=isinstance(files, ByHand),
@@ -112,17 +96,16 @@ def info(name: str) -> Info:
 def load(name: str | os.PathLike[str], **options: Any) -> Dataset:
     """Load a data set by name, or a table from a file.
 
-    Files of a named set are looked for in ``$SPARSEVAE_DATA/<name>/``, then in the cache
-    (``$SPARSEVAE_CACHE``, or the system's own place), then downloaded into the cache and checked. The files of
-    "celeba", "dbpedia", "smiley-authors", "uci-har" and "yelp" are never downloaded: put them into
-    ``$SPARSEVAE_DATA/<name>/``, or say where they lie with ``path``; the error for missing files says where to
-    get them.
+    Files of a named set are searched in ``$SPARSEVAE_DATA/<name>/``, then in the cache (``$SPARSEVAE_CACHE``, or the
+    system's folder for caches), then downloaded into the cache and checked. The files of "celeba", "dbpedia",
+    "smiley-authors", "uci-har" and "yelp" are never downloaded: put them into ``$SPARSEVAE_DATA/<name>/``, or pass
+    their folder as ``path``. The error for missing files explains where to get them.
 
     Parameters
     ----------
     name : str or path
-        One of :func:`names`; or a path that ends in .npy, .npz, .csv or .parquet (see :func:`read_array`). Sets in
-        Mulan's format of your own are read by :func:`read_mulan`.
+        One of :func:`names`; or a path that ends in .npy, .npz, .csv or .parquet (see :func:`read_array`). Your own
+        files in Mulan's format are read by :func:`read_mulan`.
     **options
         Keyword arguments of the loader, listed by ``info(name).options``; for a .npz file of several arrays
         ``key``.
@@ -144,9 +127,10 @@ def load(name: str | os.PathLike[str], **options: Any) -> Dataset:
         return _load_file(Path(name), **options) if _is_path(name) else _entry(str(name)).make(**options)
     except TypeError as error:
         for option, value in options.items():
-            if not fits(value, known[option]):
-                words = " or ".join(_WORDS[k][0] for k in _members(known[option]))
-                raise ValueError(f"{option} must be {words}, got {value!r}.") from error
+            try:
+                _check_option(option, value, known[option])
+            except ValueError as fault:
+                raise fault from error
         raise
 
 
@@ -158,29 +142,21 @@ def kinds(name: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def fits(value: Any, kind: Any) -> bool:
-    """Whether a value may be of this type, as far as we have words for it.
+    """True if an option of this type may have the value.
 
-    >>> fits(3, float), fits("x", int | None), fits(None, int | None), fits("x", dict)
+    >>> fits(3, float), fits("x", int | None), fits(None, int | None), fits(1, bool)
     (True, False, True, True)
     """
-    return any(k not in _WORDS or _WORDS[k][1](value) for k in _members(kind))
+    try:
+        _check_option("option", value, kind)
+    except ValueError:
+        return False
+    return True
 
 
-def _members(kind: Any) -> list[Any]:
-    parts = typing.get_args(kind) if typing.get_origin(kind) in (typing.Union, types.UnionType) else (kind,)
-    return [typing.get_origin(k) or k for k in parts]
-
-
-_WORDS: dict[Any, tuple[str, Callable[[Any], bool]]] = {
-    int: ("an integer", lambda v: is_number(v, whole=True)),
-    float: ("a number", is_number),
-    bool: ("True or False", lambda v: isinstance(v, (bool, Integral)) and v in (0, 1)),
-    str: ("a word", lambda v: isinstance(v, str)),
-    Mapping: ("a table", lambda v: isinstance(v, Mapping)),
-    tuple: ("a list", lambda v: isinstance(v, (tuple, list))),
-    os.PathLike: ("a path", lambda v: isinstance(v, os.PathLike)),
-    types.NoneType: ("None", lambda v: v is None),
-}
+def _check_option(name: str, value: Any, kind: Any) -> None:
+    """Refuse a value of another type; an option that is True or False may be 1 or 0."""
+    check_value(name, value, kind, [OneOf(0, 1)] if kind is bool else ())
 
 
 def _entry(name: str) -> Entry:
@@ -190,10 +166,6 @@ def _entry(name: str) -> Entry:
     return CATALOGUE[name]
 
 
-def _options(entry: Entry) -> dict[str, Any]:
-    return {p.name: p.default for p in inspect.signature(entry.make).parameters.values()}
-
-
 def _is_path(name: str | os.PathLike[str]) -> bool:
     if not isinstance(name, str):
         return True
@@ -201,11 +173,4 @@ def _is_path(name: str | os.PathLike[str]) -> bool:
 
 
 def _load_file(path: Path, **options: Any) -> Dataset:
-    table = read_array(path, **options)
-    return Dataset(
-        path.stem,
-        X=table.X,
-        columns=table.columns,
-        image_shape=table.image_shape,
-        about=f"Rows of {path}.",
-    )
+    return Dataset(path.stem, **read_array(path, **options)._asdict(), about=f"Rows of {path}.")

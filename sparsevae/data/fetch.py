@@ -1,4 +1,4 @@
-"""Where a data set's files lie: $SPARSEVAE_DATA, then the cache, then the network."""
+"""Find the files of a data set: in $SPARSEVAE_DATA, then in the cache, then on the network."""
 
 import hashlib
 import logging
@@ -12,56 +12,46 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Collection:
-    """Files that belong together: their folder's name, their sha256, the mirrors that serve them."""
+    """The files of one data set: the name of their folder, their SHA-256 and the mirrors to download them from."""
 
     name: str
     sha256: Mapping[str, str]
-    mirrors: tuple[str, ...]  # each followed by a file's name is an address
+    mirrors: tuple[str, ...]  # a mirror followed by the name of a file is a URL
 
     def fetch(self) -> dict[str, Path]:
         """Find or download every file; file name -> path.
 
-        A file in ``$SPARSEVAE_DATA/<name>/`` is the user's own and taken as it is (its reader checks its
-        structure). A file in the cache, ``<cache>/<name>/``, must have the known sha256 and is downloaded
-        again when it has not. Nothing is left half-written.
+        A file in ``$SPARSEVAE_DATA/<name>/`` belongs to the user and is read as it is (its reader checks its
+        structure). A file in the cache, ``<cache>/<name>/``, must have the known SHA-256 and is downloaded
+        again if it has another. A download that fails leaves no partial file.
 
         Raises
         ------
         FileNotFoundError
             If a file is in neither folder and no mirror delivers it.
         """
-        found: dict[str, Path] = {}
-        for file in self.sha256:
-            try:
-                found[file] = self._own(file) or self._cached(file) or self._download(file)
-            except _UnreachableError as error:
-                missing = [name for name in self.sha256 if not (self._own(name) or self._cached(name))]
-                raise FileNotFoundError(self._help(missing, str(error))) from error.__cause__
-        return found
+        return {file: self._local(file) or self._download(file) for file in self.sha256}
 
     def present(self) -> bool:
-        """Whether every file lies on this machine (a look at names only: no download, no checksum)."""
+        """True if every file is on this machine; only names are checked, no checksums."""
         return all(any((folder / file).is_file() for folder in self.folders()) for file in self.sha256)
 
     def where(self) -> str:
-        """In words: the folders that hold the files now, or the address they would come from."""
+        """The folders that contain the files now, or the URL they would be downloaded from, in words."""
         if not self.present():
             return f"{self.mirrors[0]}, downloaded into {cache() / self.name}"
         return ", ".join(str(f) for f in self.folders() if any((f / file).is_file() for file in self.sha256))
 
     def folders(self) -> list[Path]:
-        """Folders searched, in order."""
-        roots = [own_root(), cache()]
-        return [root / self.name for root in roots if root is not None]
+        """The folders that are searched, in order."""
+        return [root / self.name for root in (own_root(), cache()) if root is not None]
 
-    def _own(self, file: str) -> Path | None:
-        root = own_root()
-        path = root / self.name / file if root else None
-        return path if path and path.is_file() else None
-
-    def _cached(self, file: str) -> Path | None:
-        path = cache() / self.name / file
-        return path if path.is_file() and _sha256(path) == self.sha256[file] else None
+    def _local(self, file: str) -> Path | None:
+        """The user's own file, or the one in the cache if its SHA-256 is right."""
+        *own, cached = (folder / file for folder in self.folders())
+        if found := next((path for path in own if path.is_file()), None):
+            return found
+        return cached if cached.is_file() and _sha256(cached) == self.sha256[file] else None
 
     def _download(self, file: str) -> Path:
         folder, faults = cache() / self.name, []
@@ -69,69 +59,64 @@ class Collection:
             faults.append(f"{folder / file} (its sha256 is {_sha256(folder / file)}, not {self.sha256[file]})")
         cause: Exception | None = None
         for mirror in self.mirrors:
-            # a warning, as pooch does: seen where nobody set logging up
+            # a warning, as pooch does: it is shown even if logging is not configured
             _LOG.warning("downloading %s into %s", mirror + file, folder)
             try:
                 return _retrieve(mirror, file, self.sha256[file], folder)
             except (OSError, ValueError) as error:  # no network, an HTTP error, a wrong checksum
                 faults.append(f"{mirror + file} ({_reason(error)})")
                 cause = error
-        raise _UnreachableError("; ".join(faults)) from cause
-
-    def _help(self, missing: list[str], faults: str) -> str:
-        return "; ".join(
-            [
-                f"{self.name} is not on this machine and was not downloaded: put its files into {self.folders()[0]}, "
-                f"or set SPARSEVAE_DATA to the folder that holds {self.name}/, or call this once with a network",
-                "data.load('digits') needs neither",
-                f"wanted: {', '.join(missing)}",
-                f"looked in: {', '.join(map(str, self.folders()))}{_unset()}",
-                f"tried: {faults}",
-            ]
-        )
+        missing = [name for name in self.sha256 if self._local(name) is None]
+        raise FileNotFoundError(
+            f"{self.name} is not on this machine and was not downloaded: put its files into {self.folders()[0]}, "
+            f"or set SPARSEVAE_DATA to the folder that contains {self.name}/, or call this once with a network; "
+            f"data.load('digits') needs neither; wanted: {', '.join(missing)}; "
+            f"looked in: {', '.join(map(str, self.folders()))}{_unset()}; tried: {'; '.join(faults)}"
+        ) from cause
 
 
 @dataclass(frozen=True)
 class ByHand:
-    """A set that the user fetches once: its terms forbid passing it on, or no checksum of it is known to us."""
+    """A data set that the user downloads: its terms forbid redistribution, or its checksum is unknown."""
 
     name: str
-    folders: tuple[str, ...]  # names under $SPARSEVAE_DATA; the first that holds the set wins
-    holds: tuple[str, ...]  # patterns: a folder with a match for any of them holds the set
+    folders: tuple[str, ...]  # names under $SPARSEVAE_DATA; the first that contains the set is used
+    holds: tuple[str, ...]  # patterns: a folder with a match for any of them contains the set
     how: str  # where to get it and what to put into the folder
 
-    def find(self, path: str | os.PathLike[str] | None = None) -> Path:
-        """The file or folder at ``path``; without one, the folder in ``$SPARSEVAE_DATA``.
+    def find(self, path: str | os.PathLike[str] | None = None, file: str = "") -> Path:
+        """The file or folder at ``path``, by default the folder in ``$SPARSEVAE_DATA``; of a folder the ``file`` in it.
 
         Raises
         ------
         FileNotFoundError
-            If there is none; the message says where to get the set and where to put it.
+            If it does not exist; the message says where to get the set and where to put it.
         """
-        if path is not None:
-            chosen = Path(path).expanduser()
-            if not os.path.exists(chosen):
-                raise self.missing(f"{chosen} does not exist")
-            return chosen
-        found = self._found()
+        found = self._found() if path is None else self.existing(Path(path).expanduser())
         if found is None:
             raise self.missing("not on this machine, and not downloaded automatically")
-        return found
+        return self.existing(found / file) if file and found.is_dir() else found
+
+    def existing(self, file: Path) -> Path:
+        """``file``, if it exists; else the error of `missing`."""
+        if not os.path.exists(file):
+            raise self.missing(f"{file} does not exist")
+        return file
 
     def present(self) -> bool:
-        """Whether a folder in ``$SPARSEVAE_DATA`` holds the set (a look at names only)."""
+        """True if a folder in ``$SPARSEVAE_DATA`` contains the set; only names are checked."""
         return self._found() is not None
 
     def where(self) -> str:
-        """In words: the folder that holds the set now, or how to get it."""
+        """The folder that contains the set now, or how to get it, in words."""
         return str(self._found() or f"fetched by hand: {self.how}")
 
     def missing(self, fault: str) -> FileNotFoundError:
-        """The error for a set, or a part of it, that is not there."""
+        """The error for a data set, or a part of it, that does not exist."""
         root = own_root()
         places = [str((root or Path("$SPARSEVAE_DATA")) / folder) for folder in self.folders]
         return FileNotFoundError(
-            f"{self.name}: {fault}; put it into {places[0]}, or say where it lies with path= "
+            f"{self.name}: {fault}; put it into {places[0]}, or pass its path with path= "
             f"(--data-option path=...); where it comes from: {self.how.removesuffix('.')}; "
             f"data.load('digits') needs nothing; looked in: {', '.join(places)}{_unset()}"
         )
@@ -144,12 +129,8 @@ class ByHand:
         return None
 
 
-class _UnreachableError(Exception):
-    """No mirror delivered a file."""
-
-
 def _retrieve(mirror: str, file: str, sha256: str, folder: Path) -> Path:
-    """Download with pooch, whose log is ours to speak for."""
+    """Download with pooch; its log is silent, since `_download` logs."""
     import pooch
 
     log = pooch.get_logger()
@@ -159,7 +140,7 @@ def _retrieve(mirror: str, file: str, sha256: str, folder: Path) -> Path:
         return Path(pooch.retrieve(mirror + file, known_hash=f"sha256:{sha256}", fname=file, path=folder))
     except OSError as error:
         if (answer := getattr(error, "response", None)) is not None:
-            answer.close()  # pooch leaves the connection open when a server answers with an error
+            answer.close()  # pooch leaves the connection open if a server answers with an error
         raise
     finally:
         log.setLevel(level)
@@ -199,7 +180,7 @@ def own_root() -> Path | None:
 
 
 def cache() -> Path:
-    """The folder that keeps downloads: ``$SPARSEVAE_CACHE``, or the system's own place for caches."""
+    """The folder for downloads: ``$SPARSEVAE_CACHE``, or the system's folder for caches."""
     chosen = os.environ.get("SPARSEVAE_CACHE")
     if chosen:
         return Path(chosen).expanduser()

@@ -1,4 +1,4 @@
-"""Arrays from the user's own files."""
+"""Read arrays from .npy, .npz, .csv and .parquet files."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from sparsevae.tables.columns import columns_named, encode, some
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
-ROW_LABELS = ("", "__index_level_0__")  # what pandas calls a data frame's index in CSV and in Parquet
+ROW_LABELS = ("", "__index_level_0__")  # pandas' names for the index of a DataFrame in CSV and in Parquet
 
 
 class Table(NamedTuple):
-    """Rows of shape (n, d), and what the file says about their columns."""
+    """Rows of shape (n, d), and the names of their columns or the shape of their images."""
 
     X: Rows
     columns: tuple[str, ...] | None = None
@@ -34,27 +34,27 @@ class Table(NamedTuple):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """That of X."""
+        """The shape of X."""
         return self.X.shape
 
 
 def read_array(path: str | os.PathLike[str], *, key: str | None = None) -> Table:
-    """Read a numeric table from a file; the file's ending says how.
+    """Read a numeric table from a file; the ending of its name determines the format.
 
     ========  =====================================================================================
-    .npy      a read-only memory map: nothing is read until a row is asked for
+    .npy      a read-only memory map: rows are read when they are used
     .npz      a scipy sparse matrix, returned as CSR; or one array (of several, the one named ``key``)
-    .csv      comma separated; a first line that is not all numbers (or counts 0, 1, 2, ...) names the columns
+    .csv      comma separated; a first line that is not all numbers (or is 0, 1, 2, ...) names the columns
     .parquet
     ========  =====================================================================================
 
-    Columns of CSV and Parquet must be numbers (truth values count as 0 and 1, missing entries as NaN): texts, dates and
-    lists are refused by name. The unnamed index column that pandas likes to write, and columns without any value, are
+    Columns of CSV and Parquet must be numbers (booleans become 0 and 1, missing entries NaN); an error names columns of
+    texts, dates and lists. The unnamed index column that pandas writes by default, and columns without any value, are
     left out with a warning. Images of shape (n, height, width) become rows of height * width. Pickles are never opened.
 
-    Only regular files are read, and no more than memory holds: an .npz that unpacks to over 256 MB and over 200 times
-    its size is refused (unpack it yourself), a .csv or .parquet may have 100,000 columns. Whatever is wrong with a file
-    is a ValueError that names it; one that is not there a FileNotFoundError.
+    Only regular files that fit into memory are read: an .npz that unpacks to over 256 MB and over 200 times its size is
+    refused (unpack it yourself), a .csv or .parquet may have at most 100,000 columns. A file that cannot be read is a
+    ValueError that names it; a missing one is a FileNotFoundError.
 
     Returns
     -------
@@ -72,11 +72,11 @@ def read_array(path: str | os.PathLike[str], *, key: str | None = None) -> Table
     path = Path(path)
     if path.suffix.lower() not in READERS:
         problem = unknown("file ending", path.suffix, READERS)
-        raise ValueError(f"{path}: {problem}; a .txt, one text a line, is for models of texts")
+        raise ValueError(f"{path}: {problem}; a .txt, one text per line, is for models of texts")
     if not isinstance(key, str | None):
         raise TypeError(f"{path}: key must be the name of an array, got {key!r}")
     if key is not None and path.suffix.lower() != ".npz":
-        raise ValueError(f"{path}: key={key!r} names one of several arrays, which only a .npz file can hold")
+        raise ValueError(f"{path}: key={key!r} names one of several arrays, which only a .npz file can contain")
     X, columns = READERS[path.suffix.lower()](path, key)
     if X.dtype.kind not in "biuf":
         raise ValueError(f"{path}: expected numbers, got values of type {X.dtype}")
@@ -97,7 +97,7 @@ def _npz(path: Path, key: str | None) -> tuple[Rows, None]:
     with Npz.open(path) as archive:
         names = list(archive.members)
         if not names:
-            raise DataFileError(f"{path}: cannot be read as .npz: it holds no array{_SAFE}")
+            raise DataFileError(f"{path}: cannot be read as .npz: it contains no array{_SAFE}")
         if key is None and {"format", "shape", "data"} <= set(names):
             return _sparse(archive), None
         if key in names or (key is None and len(names) == 1):
@@ -105,11 +105,11 @@ def _npz(path: Path, key: str | None) -> tuple[Rows, None]:
     if key is not None:
         raise ValueError(f"{path}: {unknown('key', key, names)}")
     ways = f"key={names[0]!r}, on the command line with --data-option {shlex.quote(f'key={names[0]}')}"
-    raise ValueError(f"{path} holds {len(names)} arrays ({some(names)}): name one, in Python with {ways}")
+    raise ValueError(f"{path} contains {len(names)} arrays ({some(names)}): name one, in Python with {ways}")
 
 
 class Npz:
-    """An open .npz file, of which an array is read when its header promises as much as the archive holds."""
+    """An open .npz file; an array is read only if its header states the size that the archive has for it."""
 
     def __init__(self, path: Path, archive: zipfile.ZipFile, size: int, fault: str) -> None:
         self.path, self.archive, self.size, self.fault = path, archive, size, fault
@@ -118,14 +118,14 @@ class Npz:
     @classmethod
     @contextmanager
     def open(cls, path: Path, fault: str = "cannot be read as .npz") -> Iterator[Npz]:
-        """The archive at `path`, closed in the end; an error begins with `fault`."""
+        """Open the archive at `path` for the duration; an error begins with `fault`."""
         with opened(path) as file:
             with parsing(path, fault, _SAFE):
                 archive = zipfile.ZipFile(file)
             yield cls(path, archive, size_of(file), fault)
 
     def check(self, *names: str) -> None:
-        """Refuse arrays that would not fit into memory, or are not as large as their own headers say."""
+        """Refuse arrays that do not fit into memory, or whose size differs from the one in their header."""
         check_size(self.path, sum(self.members[name].file_size for name in names), self.size, _AS_NPY)
         for name in names:
             with self._opened(name) as content:
@@ -137,7 +137,7 @@ class Npz:
                     raise ValueError(f"shape {shape} of {dtype} needs {want:,} bytes of values, there are {have:,}")
 
     def read(self, name: str) -> np.ndarray:
-        """One array."""
+        """Read one array."""
         self.check(name)
         with self._opened(name) as content:
             return np.lib.format.read_array(content, allow_pickle=False)
@@ -149,15 +149,15 @@ class Npz:
 
 
 def _sparse(archive: Npz) -> csr_array:
-    """A matrix of scipy's, of any format, as CSR."""
+    """Read a scipy matrix of any format as CSR."""
     from scipy import sparse
 
     archive.check(*archive.members)
     with parsing(archive.path, "not a whole sparse matrix", _SAFE):
         X = sparse.load_npz(archive.path)
-        if hasattr(X, "check_format"):  # before it is converted: an index beyond the edge would write to foreign memory
+        if hasattr(X, "check_format"):  # before conversion: an index out of range writes outside of the arrays
             X.check_format(full_check=True)
-    check_size(archive.path, 8 * X.shape[0], archive.size)  # a row without entries takes memory, but no place in COO
+    check_size(archive.path, 8 * X.shape[0], archive.size)  # a row without entries takes memory as CSR, none as COO
     with parsing(archive.path, "not a whole sparse matrix", _SAFE):
         found = sparse.csr_array(X)
         found.check_format(full_check=True)
@@ -171,10 +171,10 @@ def _table(path: Path, key: str | None) -> tuple[np.ndarray, tuple[str, ...] | N
 
 
 def _numeric(path: Path, table: Any) -> tuple[np.ndarray, tuple[str, ...]]:
-    """The columns of an Arrow table side by side; all must be numbers, but for row labels and what has no value."""
+    """The columns of an Arrow table as (n, d); all must be numbers, except for row labels and empty columns."""
     import pyarrow as pa
 
-    names, kinds = table.column_names, table.schema.types  # once: Arrow makes all of them anew whenever it is asked
+    names, kinds = table.column_names, table.schema.types  # once: Arrow builds both lists at every access
     if not table.num_rows:
         raise ValueError(f"{path}: there are no rows, only the names of columns: {', '.join(names)}")
     columns: dict[int, np.ndarray] = {}
@@ -203,18 +203,14 @@ def _numeric(path: Path, table: Any) -> tuple[np.ndarray, tuple[str, ...]]:
         expected = f"{path}: {'expected columns of numbers' if columns else 'no numeric column'}; "
         if texts:
             raise ValueError(expected + encode(texts))
-        what = (
-            f"convert or leave out {columns_named(strange)}" if strange else some(empty) or "there are row labels alone"
-        )
-        raise ValueError(expected + what)
+        if strange:
+            raise ValueError(f"{expected}convert or leave out {columns_named(strange)}")
+        raise ValueError(expected + (some(empty) or "there are row labels alone"))
     if empty:
         warn_caller(f"{path}: left out, no value in any row: {some(empty)}")
     if labels:
         warn_caller(f"{path}: left out, row labels: the column without a name, as pandas writes its index")
-    X = np.empty((table.num_rows, len(columns)), dtype=np.result_type(*columns.values()))
-    for place, column in enumerate(columns.values()):
-        X[:, place] = column
-    return X, tuple(names[index] for index in columns)
+    return np.column_stack(list(columns.values())), tuple(names[index] for index in columns)
 
 
 _AS_NPY = "; save the array with numpy.save"

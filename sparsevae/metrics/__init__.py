@@ -1,4 +1,4 @@
-"""Metrics: pure functions on arrays. Codes may be numpy arrays or scipy CSR; scikit-learn is imported when needed.
+"""Metrics: pure functions of arrays. Codes are numpy arrays or scipy CSR; scikit-learn is imported when it is needed.
 
 >>> import numpy as np
 >>> from sparsevae import metrics
@@ -6,7 +6,7 @@
 >>> round(metrics.average_hoyer(Z), 6), round(metrics.aggregate_hoyer(Z), 6)
 (1.0, 0.0)
 
-Each row has one active unit, and taken together all units are used alike: sparse and distributed.
+Each row has one active unit, and all units are used equally over the rows: the code is sparse and distributed.
 """
 
 from sparsevae.metrics.correlation import (

@@ -1,4 +1,4 @@
-"""What a metric takes: arrays that were checked once, with errors that name the argument."""
+"""Checks and conversions of the arrays that metrics take; errors name the argument."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from sparsevae.checks import check_number
+from sparsevae.checks import In
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array, csr_matrix
@@ -16,29 +16,27 @@ Codes: TypeAlias = "npt.ArrayLike | csr_array | csr_matrix"
 Floats: TypeAlias = npt.NDArray[np.float64]
 Integers: TypeAlias = npt.NDArray[np.intp]
 Mask: TypeAlias = npt.NDArray[np.bool_]
+LIMIT = In(0, double=True)  # legal thresholds
 
 
 def plain(values: Any, name: str) -> Any:
-    """A numpy array of what is like one, or a CSR matrix. Tensors must be on the CPU, without gradient."""
+    """Convert to a numpy array, or a sparse matrix to CSR. Tensors must be on the CPU and without gradient."""
     if hasattr(values, "toarray"):
-        return _real(sound(values, name), name)
-    try:
-        array = np.asarray(filled(values))
-    except (RuntimeError, TypeError, ValueError) as error:
-        hint = "; convert it with .detach().cpu().numpy()" if hasattr(values, "detach") else ""
-        hint = " on the meta device, which holds no values" if getattr(values, "is_meta", False) else hint
-        raise ValueError(f"{name} must be an array of numbers or a CSR matrix; got {type(values)}{hint}") from error
-    return _real(array, name)
-
-
-def _real(array: Any, name: str) -> Any:
+        array = sound(values, name)
+    else:
+        try:
+            array = np.asarray(filled(values))
+        except (RuntimeError, TypeError, ValueError) as error:
+            hint = "; convert it with .detach().cpu().numpy()" if hasattr(values, "detach") else ""
+            hint = " on the meta device, which holds no values" if getattr(values, "is_meta", False) else hint
+            raise ValueError(f"{name} must be an array of numbers or a CSR matrix; got {type(values)}{hint}") from error
     if array.dtype.kind == "c":
         raise ValueError(f"{name} must hold real numbers; got {array.dtype}: take a real part or a modulus first")
     return array
 
 
 def filled(values: Any) -> Any:
-    """A masked array with NaN in place of what is masked (None among what are not numbers); all else as it is."""
+    """A masked array with its masked entries as NaN (None, if they are not numbers); any other value unchanged."""
     if not isinstance(values, np.ma.MaskedArray):
         return values
     missing = np.ma.getmaskarray(values)
@@ -51,7 +49,7 @@ def filled(values: Any) -> Any:
 
 
 def sound(values: Any, name: str) -> Any:
-    """A sparse matrix in CSR form, after a look at its indices: scipy itself writes out of bounds where they lie so."""
+    """Convert a sparse matrix to CSR after a check of its indices: scipy writes out of bounds if they are."""
     try:
         _check_indices(values)
         found = values.tocsr()
@@ -59,15 +57,15 @@ def sound(values: Any, name: str) -> Any:
             _check_indices(found)
     except (ValueError, IndexError) as error:
         raise ValueError(
-            f"{name} is a damaged sparse matrix: {error}. Build it anew, for instance from its COO form."
+            f"{name} is a damaged sparse matrix: {error}. Build it again, for instance from its COO form."
         ) from error
     return found
 
 
 def _check_indices(matrix: Any) -> None:
-    """Refuse indices out of range, before anything follows them; formats that have none are left to scipy."""
+    """Refuse indices out of range before they are used; scipy checks the formats without indices."""
     if matrix.format in ("csr", "csc", "bsr"):
-        if (np.diff(matrix.indptr) < 0).any():  # asked first: check_format believes the last one
+        if (np.diff(matrix.indptr) < 0).any():  # first: check_format trusts the last entry of indptr
             raise ValueError("indptr must be a non-decreasing sequence")
         matrix.check_format(full_check=True)
     elif matrix.format == "coo":
@@ -81,7 +79,7 @@ def _check_indices(matrix: Any) -> None:
 def floats(values: Codes, name: str) -> Floats:
     """A dense float64 array of any shape, every entry finite."""
     array = plain(values, name)
-    if array.dtype.kind in "mMSU":  # dates and words, which numpy would make numbers of
+    if array.dtype.kind in "mMSU":  # dates and strings, which numpy would convert to numbers
         raise ValueError(f"{name} must hold numbers; got values of type {array.dtype}: convert them")
     try:
         array = np.asarray(array.toarray() if hasattr(array, "toarray") else array, dtype=np.float64)
@@ -93,7 +91,7 @@ def floats(values: Codes, name: str) -> Floats:
 
 
 def matrix(values: Codes, name: str) -> Floats:
-    """Rows and columns, at least one of each; dense float64, every entry finite.
+    """A dense float64 array of shape (n, d), n and d at least 1, every entry finite.
 
     >>> matrix([[0, 2]], "Z")
     array([[0., 2.]])
@@ -107,7 +105,7 @@ def matrix(values: Codes, name: str) -> Floats:
 
 
 def labels(y: npt.ArrayLike, n: int, name: str) -> npt.NDArray[Any]:
-    """One label per row, (n,), none of them missing, all of one kind."""
+    """One label per row, (n,), none of them missing, all of types that can be sorted together."""
     array: npt.NDArray[Any] = plain(y, name)
     if array.shape != (n,):
         came = f"shape {array.shape}" if array.ndim else "None" if y is None else type(y).__name__
@@ -126,27 +124,22 @@ def labels(y: npt.ArrayLike, n: int, name: str) -> npt.NDArray[Any]:
 
 
 def _missing(y: npt.NDArray[Any]) -> int:
-    """How many labels are None, NaN or a table's mark of a missing value."""
+    """Number of labels that are None, NaN, NaT or pandas.NA."""
     if y.dtype.kind == "O":
         return sum(_is_missing(label) for label in y.tolist())
     return int((y != y).sum())  # NaN and NaT
 
 
 def _is_missing(label: Any) -> bool:
-    """None, or what is not equal to itself, or will not say."""
+    """True for None, for what differs from itself (NaN, NaT) and for pandas.NA, which cannot be compared."""
     try:
         return label is None or bool(label != label)
     except TypeError:
         return True
 
 
-def amount(value: float, name: str) -> None:
-    """Refuse a limit that nothing could be compared with."""
-    check_number(name, value, "a finite number, 0 or above", lambda v: v >= 0, double=True)
-
-
 def same_rows(**arrays: npt.NDArray[Any]) -> None:
-    """All arrays speak of the same rows."""
+    """Refuse arrays with different numbers of rows."""
     if len({len(array) for array in arrays.values()}) > 1:
         counts = ", ".join(f"{name} has {len(array)}" for name, array in arrays.items())
         raise ValueError(f"all arguments must have the same rows, in the same order; {counts}")
@@ -156,17 +149,29 @@ def spread(columns: Floats) -> Floats:
     """Standard deviation of each column (ddof 0), exactly zero where the column is constant; (n, J) -> (J,).
 
     The rounding of a mean leaves a constant column such as .1, .1, .1 with a standard deviation of 1e-17, and a
-    division by that would turn a dead unit into the loudest one.
+    division by that would give a dead unit the largest values.
     """
     constant = columns.min(0) == columns.max(0)
     near, power = near_one(columns)
     return np.where(constant, 0.0, np.ldexp(near.std(0), power))
 
 
-def near_one(columns: Floats) -> tuple[Floats, npt.NDArray[Any]]:
-    """Columns divided by a power of two, which rounds nothing, and that power: their largest magnitude lies in [.5, 1).
+def over_spread(columns: Floats) -> Floats:
+    """Each column divided by its standard deviation; zero for constant columns; (n, J) -> (n, J)."""
+    scale = spread(columns)
+    return np.divide(columns, scale, out=np.zeros_like(columns), where=scale > 0)
 
-    Squares then neither vanish, as those of 1e-200 would, nor overflow.
+
+def shares(weights: Floats) -> Floats:
+    """Each row divided by its sum; a row of zeros stays zero; (n, m) -> (n, m)."""
+    total = weights.sum(1, keepdims=True)
+    return weights / np.where(total > 0, total, 1.0)
+
+
+def near_one(columns: Floats) -> tuple[Floats, npt.NDArray[Any]]:
+    """Columns divided by a power of two, which is exact, so that their largest magnitude is in [.5, 1); and that power.
+
+    Squares then neither underflow, as those of 1e-200 would, nor overflow.
     """
     power = np.frexp(np.abs(columns).max(0))[1]
     return np.ldexp(columns, -power), power

@@ -1,8 +1,8 @@
-"""Units against known sources, by correlation: the quantities behind the correlation figures of sparse coding.
+"""Correlations of units with known sources, and scores computed from them.
 
 C is always (J, K), units by sources, with entries in [0, 1]. The figures of Tonolini et al. correlate magnitudes: for
-sources that are switched on and off as S * V, pass ``np.abs(Z)`` and ``np.abs(S * V)``. They publish no score; the
-scores here are ours, and their formulas are given.
+sources S * V, which are exactly zero when they are off, pass ``np.abs(Z)`` and ``np.abs(S * V)``. The paper publishes
+no score; the scores here are ours, with their formulas.
 
 References
 ----------
@@ -17,7 +17,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from sparsevae.metrics.arrays import Codes, Floats, Integers, Mask, amount, matrix, near_one, same_rows, spread
+from sparsevae.metrics.arrays import LIMIT, Codes, Floats, Integers, Mask, matrix, near_one, same_rows, spread
 
 Groups: TypeAlias = Mapping[str, slice | Sequence[int]]
 
@@ -37,17 +37,17 @@ def correlation_matrix(Z: Codes, S: Codes) -> Floats:
 
 
 def used_units(Z: Codes, threshold: float = 0.05) -> Mask:
-    """Units whose code has a standard deviation over the rows (ddof 0) above `threshold`; (n, J) -> (J,).
+    """True for units whose code has a standard deviation over the rows (ddof 0) above `threshold`; (n, J) -> (J,).
 
     >>> used_units([[1.0, 0.0], [-1.0, 0.0]])
     array([ True, False])
     """
-    amount(threshold, "threshold")
+    LIMIT.check("threshold", threshold)
     return spread(matrix(Z, "Z")) > threshold
 
 
 def units_per_group(C: Codes, groups: Groups, used: npt.ArrayLike | None = None, floor: float = 0.0) -> dict[str, int]:
-    """How many units belong to each group: a unit belongs to the source it correlates with most.
+    """Number of units per group: a unit belongs to the source that it correlates with most.
 
     Parameters
     ----------
@@ -55,13 +55,13 @@ def units_per_group(C: Codes, groups: Groups, used: npt.ArrayLike | None = None,
     groups : dict of name -> columns of C, such as ``sparsevae.data.sets.smiley.GROUPS``
     used : (J,) mask, such as :func:`used_units`, or None for the units that correlate with anything
     floor : float
-        A unit without a correlation above it belongs nowhere; the figures of the paper use .07.
+        A unit without a correlation above it belongs to no group; the figures of the paper use .07.
 
     >>> C = [[0.9, 0.1, 0.0], [0.2, 0.6, 0.3], [0.5, 0.0, 0.0]]
     >>> units_per_group(C, {"hat": [0], "eyes": [1, 2]})
     {'hat': 2, 'eyes': 1}
     """
-    amount(floor, "floor")
+    LIMIT.check("floor", floor)
     C = _correlations(C)
     block = _blocks(C, groups)[_used(C, used)]
     owner = np.where(block.max(1) > floor, block.argmax(1), -1)
@@ -69,11 +69,11 @@ def units_per_group(C: Codes, groups: Groups, used: npt.ArrayLike | None = None,
 
 
 def block_purity(C: Codes, groups: Groups, used: npt.ArrayLike | None = None) -> float:
-    r"""How far each unit speaks of one group alone: the mean over used units of :math:`\max_g C_g / \sum_g C_g`.
+    r"""Mean over used units of :math:`\max_g C_g / \sum_g C_g`: does each unit correlate with one group only?
 
-    :math:`C_g` is the unit's largest correlation in group g. 1 when every unit sees one group only, 1 / (number of
-    groups) when all see all alike; NaN when no unit is used. Parameters as in :func:`units_per_group`; a unit that
-    correlates with nothing has no purity and is not counted.
+    :math:`C_g` is the unit's largest correlation in group g. 1 if every unit correlates with one group only, 1 /
+    (number of groups) if all correlate equally with all; NaN if no unit is used. Parameters as in
+    :func:`units_per_group`; a unit that correlates with nothing has no purity and is left out.
 
     >>> C = [[0.9, 0.1, 0.0], [0.2, 0.6, 0.3], [0.0, 0.0, 0.0]]
     >>> round(block_purity(C, {"hat": [0], "eyes": [1, 2]}), 6)  # the mean of .9/1 and .6/.8
@@ -86,8 +86,7 @@ def block_purity(C: Codes, groups: Groups, used: npt.ArrayLike | None = None) ->
 
 
 def contrast(C: Codes, used: npt.ArrayLike | None = None) -> float:
-    """How far a unit's best source stands out: the mean over used units of its largest correlation less the mean of
-    its others; NaN when no unit is used.
+    """Mean over used units of a unit's largest correlation less the mean of its others; NaN if no unit is used.
 
     >>> contrast([[0.9, 0.1, 0.3], [0.0, 0.0, 0.0]])  # .9 - .2
     0.7
@@ -101,14 +100,14 @@ def contrast(C: Codes, used: npt.ArrayLike | None = None) -> float:
 
 
 class BestMatch(NamedTuple):
-    """Per source: the unit that correlates with it most (-1 where none does) and how strongly, each (K,)."""
+    """Per source: the unit of largest correlation with it (-1 if all are 0) and that correlation, each (K,)."""
 
     unit: Integers
     correlation: Floats
 
 
 def best_match(C: Codes) -> BestMatch:
-    """For every source the unit that tells it best; ``best_match(C).correlation.mean()`` is one number.
+    """For every source the unit of largest correlation; ``best_match(C).correlation.mean()`` is a single score.
 
     >>> best_match([[0.9, 0.1, 0.0], [0.2, 0.6, 0.0]])
     BestMatch(unit=array([ 0,  1, -1]), correlation=array([0.9, 0.6, 0. ]))
@@ -128,35 +127,35 @@ class Presence(NamedTuple):
 def presence_accuracy(
     Z: Codes, present: npt.ArrayLike, groups: Groups | None = None, *, threshold: float = 0.0, seed: int = 0
 ) -> Presence:
-    """Does a unit switch on exactly when its group is present? Balanced accuracy of (z != 0) as a detector.
+    """Balanced accuracy of "unit is on" (z != 0) as a detector of "group is present", per group.
 
-    For each group the rows are halved at random, present and absent rows alike. The unit with the highest balanced
-    accuracy (P(on | present) + P(off | absent)) / 2 on the first half is scored on the second, so picking the best of
-    many units flatters nobody. 1 is a perfect switch, .5 is chance and the score of a code that is never zero. A unit
-    that switches off when the group is present scores below .5: absence is not presence.
+    For each group the rows are halved at random, present and absent rows separately. The unit with the highest balanced
+    accuracy (P(on | present) + P(off | absent)) / 2 on the first half is scored on the second, so that selecting the
+    best of many units does not bias the score. 1 is a perfect detector, .5 is chance and the score of a code that is
+    never zero. A unit that is off if the group is present scores below .5.
 
     Parameters
     ----------
     Z : (n, J) codes
     present : (n, G) zeros and ones, or (n, K) per source when `groups` is given
     groups : dict of name -> columns of `present`, or None
-        A group is present where any of its sources is.
+        A group is present in a row if any of its sources is.
     threshold : float
-        A unit is on where |z| > threshold: above 0, codes without exact zeros can be compared.
+        A unit is on if |z| > threshold: above 0, codes without exact zeros can be compared.
     seed : int
-        Of the halves.
+        Seed of the random halves.
 
     >>> import numpy as np
     >>> present = np.array([[1], [1], [1], [0], [0], [0]])
     >>> presence_accuracy(np.hstack([np.ones((6, 1)), 2.5 * present]), present)
     Presence(unit=array([1]), accuracy=array([1.]))
     """
-    amount(threshold, "threshold")
+    LIMIT.check("threshold", threshold)
     on = np.abs(matrix(Z, "Z")) > threshold
     flags = matrix(present, "present")
     same_rows(Z=on, present=flags)
     if not np.isin(flags, (0.0, 1.0)).all():
-        raise ValueError("present must hold zeros and ones (or False and True); for sources S * V pass S")
+        raise ValueError("present must be zeros and ones (or False and True); for sources S * V pass S")
     if groups is not None:
         flags = np.stack([flags[:, _columns(c)].max(1) for c in _checked(groups, flags.shape[1]).values()], 1)
     order = np.random.default_rng(seed).permutation(len(on))
@@ -165,12 +164,12 @@ def presence_accuracy(
 
 
 def _switch(on: Mask, present: Mask, group: int) -> tuple[int, float]:
-    """The best unit of the first half and its score on the second; `on` (n, J), `present` (n,)."""
+    """The best unit on the first half of the rows and its score on the second; `on` (n, J), `present` (n,)."""
     rows = {flag: np.flatnonzero(present == flag) for flag in (True, False)}
     for flag, some in rows.items():
         if len(some) < 2:
             raise ValueError(
-                f"group {group} needs at least two rows where it is present and two where it is absent, one for each "
+                f"group {group} needs at least two rows where it is present and two where it is absent, one per "
                 f"half; it is {'present' if flag else 'absent'} in {len(some)}"
             )
 
@@ -183,7 +182,7 @@ def _switch(on: Mask, present: Mask, group: int) -> tuple[int, float]:
 
 
 def _standard(columns: Floats) -> Floats:
-    """Centred columns of unit standard deviation; constant columns become zero."""
+    """Columns minus their mean, divided by their standard deviation; constant columns become zero."""
     columns = near_one(columns)[0]
     scale = spread(columns)
     centred = columns - columns.mean(0)
@@ -195,18 +194,18 @@ def _correlations(C: Codes) -> Floats:
     C = matrix(C, "C")
     if C.min() < 0 or C.max() > 1:
         raise ValueError(
-            "C must hold absolute correlations in [0, 1], as correlation_matrix(Z, S) gives them; "
+            "C must be absolute correlations in [0, 1], as correlation_matrix(Z, S) returns them; "
             f"got values from {C.min():.3g} to {C.max():.3g}"
         )
     return C
 
 
 def _used(C: Floats, used: npt.ArrayLike | None) -> Mask:
-    """A mask over the units, (J,); by default those that correlate with anything."""
+    """A mask over the units, (J,); by default true for those with a correlation above 0."""
     mask = C.max(1) > 0 if used is None else np.asarray(used)
     if mask.dtype != np.bool_ or mask.shape != (len(C),):
         raise ValueError(
-            f"used must be a mask of {len(C)} booleans, one a unit, as used_units(Z) gives it; "
+            f"used must be a mask of {len(C)} booleans, one per unit, as used_units(Z) returns it; "
             f"got shape {mask.shape} of {mask.dtype}"
         )
     return mask
@@ -217,7 +216,7 @@ def _columns(which: slice | Sequence[int]) -> slice | Integers:
 
 
 def _checked(groups: Groups, n_sources: int) -> Groups:
-    """Groups that exist: at least one, none empty, no column out of range or in two groups."""
+    """The groups, after a check: at least one, none empty, no column out of range or in two groups."""
     if not isinstance(groups, Mapping):
         raise TypeError(f"groups must be a dict of name -> columns, such as {{'hat': [0, 1]}}; got {groups!r}.")
     taken: list[int] = []
@@ -227,12 +226,12 @@ def _checked(groups: Groups, n_sources: int) -> Groups:
         try:
             found = np.arange(n_sources)[_columns(which)]
         except IndexError as error:
-            raise ValueError(f"group {name!r} asks for columns {which}, but there are {n_sources} sources") from error
+            raise ValueError(f"group {name!r} has columns {which}, but there are {n_sources} sources") from error
         if found.size == 0:
             raise ValueError(f"group {name!r} is empty: {which} selects none of the {n_sources} sources")
         taken.extend(found.tolist())
     if not taken or len(set(taken)) < len(taken):
-        raise ValueError("groups must hold at least one group, and no source may stand in two")
+        raise ValueError("groups must be at least one group, and no source may be in two")
     return groups
 
 

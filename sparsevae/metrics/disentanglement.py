@@ -1,9 +1,10 @@
-r"""Does one unit stand for one factor? Four scores against known factors: 1 for a one-to-one code (see :func:`sap`).
+r"""Four scores of disentanglement against known factors; 1 for a one-to-one code (but see :func:`sap`).
 
-Z (n, J) are codes, `factors` (n, K) is the truth. A factor is **discrete** (its values are names) or **continuous**
-(its values are amounts). An array of integers or booleans is taken as discrete, an array of floats as continuous;
-`discrete` says otherwise, for all factors or for each. MIG and modularity rest on :func:`mutual_information`, with
-units and continuous factors cut into `n_bins` bins (units of few values are not); SAP and DCI on predictors.
+Z (n, J) are codes, `factors` (n, K) the true factors. A factor is **discrete** (its values are categories) or
+**continuous** (its values are quantities). By default an array of integers or booleans is discrete and an array of
+floats continuous; `discrete` overrides this, for all factors or for each. MIG and modularity use
+:func:`mutual_information`, with units and continuous factors binned into `n_bins` bins (except units of few values);
+SAP and DCI use predictors.
 
 References
 ----------
@@ -23,39 +24,40 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from sparsevae.checks import check_number
-from sparsevae.metrics.arrays import Codes, Floats, matrix
+from sparsevae.checks import In, OneOf
+from sparsevae.metrics.arrays import Codes, Floats, matrix, shares
 from sparsevae.metrics.correlation import correlation_matrix
 from sparsevae.metrics.factors import Discrete, checked_factors, cut, entropy, information, mutual_information
 from sparsevae.metrics.predictors import PREDICTORS
+from sparsevae.parameters import check_value
 
 
 def mig(Z: Codes, factors: npt.ArrayLike, *, n_bins: int = 20, discrete: Discrete = None) -> float:
-    r"""Mutual information gap: how far the best unit of a factor is ahead of the second best.
+    r"""Mutual information gap: information of the best unit on a factor less that of the second best unit.
 
     .. math:: \frac1K \sum_k \frac{I(z_{(1)}; v_k) - I(z_{(2)}; v_k)}{H(v_k)}
 
-    0 when two units tell a factor equally well, or none tells it; with J = 1 the second best is 0.
+    0 if two units have equal information on each factor, or none has any; with J = 1 the second best is 0.
 
     >>> v = np.array([[a, b] for a in range(3) for b in range(3)])
     >>> round(mig(v, v), 6), round(mig(v @ [[1.0, 1.0], [1.0, -1.0]], v), 6)  # the factors themselves; rotated
     (1.0, 0.0)
     """
-    shares = [
+    gaps = [
         _gap(information(cells, levels))[0] / entropy(np.bincount(levels[:, 0]) / len(levels))
         for cells, levels in cut(*checked_factors(Z, factors, discrete), n_bins)
     ]
-    return float(np.mean(shares))
+    return float(np.mean(gaps))
 
 
 def modularity(Z: Codes, factors: npt.ArrayLike, *, n_bins: int = 20, discrete: Discrete = None) -> float:
-    r"""Does each unit speak of one factor only? The mean over units of
+    r"""Does each unit have information on one factor only? The mean over units of
 
     .. math:: 1 - \frac{\sum_{k \ne k^*} m_k^2}{(K - 1)\, m_{k^*}^2}, \qquad m_k = I(z; v_k), \; k^* = \arg\max_k m_k .
 
-    Several units may share a factor. Units without information on any factor are left out; if that is all of them,
-    the score is 0. Only ratios count: units of pure noise have small, similar m and score somewhere between 0 and 1,
-    so read it beside :func:`mig`.
+    Several units may have information on the same factor. Units without information on any factor are left out; if
+    that is all of them, the score is 0. It depends on ratios only: units of pure noise have small, similar m and any
+    score between 0 and 1, so report it beside :func:`mig`.
 
     >>> v = np.array([[a, b] for a in range(3) for b in range(3)])
     >>> round(modularity(v[:, [0, 1, 1]], v), 6), round(modularity(v @ [[1.0, 1.0], [1.0, -1.0]], v), 6)
@@ -64,7 +66,7 @@ def modularity(Z: Codes, factors: npt.ArrayLike, *, n_bins: int = 20, discrete: 
     squares = mutual_information(Z, factors, n_bins=n_bins, discrete=discrete) ** 2
     n_factors = squares.shape[1]
     if n_factors < 2:
-        raise ValueError("modularity needs at least two factors to tell apart; got one")
+        raise ValueError("modularity needs at least two factors; got one")
     best = squares.max(1)
     squares, best = squares[best > 0], best[best > 0]
     if not len(best):
@@ -75,9 +77,9 @@ def modularity(Z: Codes, factors: npt.ArrayLike, *, n_bins: int = 20, discrete: 
 def sap(Z: Codes, factors: npt.ArrayLike, *, discrete: Discrete = None, adjusted: bool = False) -> float:
     """Separated attribute predictability: the mean over factors of the gap between the two best single units.
 
-    A unit predicts a continuous factor by a straight line; its score is R^2, the squared correlation. It predicts a
-    discrete factor of C classes by C - 1 thresholds (a decision tree of C leaves, classes weighted alike); its score
-    is balanced accuracy on the same rows. Accuracy starts at 1/C, so the published score of a one-to-one code is
+    A unit predicts a continuous factor by linear regression; its score is R^2, the squared correlation. It predicts a
+    discrete factor of C classes by C - 1 thresholds (a decision tree of C leaves, classes weighted equally); its score
+    is balanced accuracy on the same rows. Chance is 1/C, so the published score of a one-to-one code is
     1 - 1/C for such factors; `adjusted=True` uses (accuracy - 1/C) / (1 - 1/C), and the score is 1. With J = 1 the
     second best is 0, or chance.
 
@@ -117,45 +119,43 @@ def dci(
 ) -> DCI:
     """Disentanglement, completeness and informativeness of a code, from predictors of each factor.
 
-    Each factor is predicted from the whole code; the predictor's importances, scaled to sum to one for each factor,
-    are a column of R (J, K). Then, with entropies in base K and J, see :func:`dci_disentanglement` and
-    :func:`dci_completeness`. Informativeness is the mean over factors of the share of the error that the code takes
-    away on held-out rows: 1 - error / (error of the best constant), at least 0, with squared error for continuous
-    factors (R^2) and misclassification for discrete ones. (The paper reports the error itself: its NRMSE is
-    sqrt(1 - R^2).)
+    Each factor is predicted from the whole code; the predictor's importances, scaled to sum to one per factor, are a
+    column of R (J, K), from which :func:`dci_disentanglement` and :func:`dci_completeness` are computed.
+    Informativeness is the mean over factors of 1 - error / (error of the best constant) on held-out rows, at least 0,
+    with squared error for continuous factors (R^2) and misclassification for discrete ones. (The paper reports the
+    error itself: its NRMSE is sqrt(1 - R^2).)
 
     Parameters
     ----------
     predictor : "forest", "boosting" or "lasso"
-        Random forests and gradient boosting of scikit-learn, with impurity importances: their time grows with rows x
-        units x factors, so pass some thousands of rows. Or linear predictors with an L1 penalty on standardised
-        units, with absolute coefficients: fast, but blind to relations that are not linear, such as a class in the
-        middle of a unit's range (for discrete factors each class is told from the rest by a support vector machine).
+        Random forests and gradient boosting of scikit-learn, with impurity importances: their time is proportional to
+        rows x units x factors, so pass some thousands of rows. Or linear predictors with an L1 penalty on standardised
+        units, with absolute coefficients: fast, but without nonlinear relations, such as a class in the middle of a
+        unit's range (for discrete factors, support vector machines of one class against the rest).
     test_share : float
-        Share of the rows that only informativeness sees.
+        Share of the rows that are used for informativeness only.
     seed : int
-        Of the split and of the predictors.
+        Seed of the split and of the predictors.
 
     >>> v = np.random.default_rng(0).uniform(size=(400, 2))
     >>> one_to_one = dci(v[:, ::-1], v, predictor="lasso")
     >>> [round(float(score), 2) for score in one_to_one[:3]]
     [1.0, 1.0, 1.0]
     """
-    if predictor not in PREDICTORS:
-        raise ValueError(f"predictor must be one of {', '.join(map(repr, PREDICTORS))}; got {predictor!r}")
+    check_value("predictor", predictor, str, [OneOf(*PREDICTORS)])
     Z, truth, named = checked_factors(Z, factors, discrete)
-    check_number("test_share", test_share, "a share between 0 and 1", lambda share: 0 < share < 1)
+    In(0, 1, "()").check("test_share", test_share)
     n_test = round(test_share * len(Z))
     if not 2 <= n_test <= len(Z) - 2:
         raise ValueError(
-            f"test_share={test_share} of {len(Z)} rows must leave at least two rows to test on and two to learn from"
+            f"test_share={test_share} of {len(Z)} rows must leave at least two rows for testing and two for training"
         )
     order = np.random.default_rng(seed).permutation(len(Z))
     test, train = order[:n_test], order[n_test:]
     columns, gains = [], []
     for k, (v, is_discrete) in enumerate(zip(truth.T, named, strict=True)):
         if len(np.unique(v[train])) < 2 or len(np.unique(v[test])) < 2:
-            raise ValueError(f"factor {k} has one value only in the rows to learn from or to test on: use more rows")
+            raise ValueError(f"factor {k} has one value only in the training or in the test rows: use more rows")
         model, importance = PREDICTORS[predictor](bool(is_discrete), seed)
         model.fit(Z[train], v[train])
         weight = importance(model)
@@ -166,14 +166,14 @@ def dci(
 
 
 def dci_disentanglement(R: Codes) -> float:
-    r"""D of importances R (J, K): does a unit matter to one factor only?
+    r"""D of importances R (J, K): is a unit important for one factor only?
 
     .. math:: D = \sum_j \rho_j \bigl(1 - H_K(P_{j\cdot})\bigr), \quad P_{jk} = R_{jk} / \textstyle\sum_k R_{jk},
        \quad \rho_j = \textstyle\sum_k R_{jk} / \sum_{jk} R_{jk},
 
-    with the entropy in base K: a unit counts by its importance, and a unit of none does not. 0 when R is zero.
+    with the entropy in base K: units are weighted by their importance. 0 if R is zero.
 
-    >>> dci_disentanglement([[1.0, 0.0], [0.5, 0.5]])  # units weigh alike: 1 and 0
+    >>> dci_disentanglement([[1.0, 0.0], [0.5, 0.5]])  # units of equal importance: 1 and 0
     0.5
     """
     R = _importances(R)
@@ -183,7 +183,7 @@ def dci_disentanglement(R: Codes) -> float:
 
 def dci_completeness(R: Codes) -> float:
     r"""C of importances R (J, K): does a factor need one unit only? The mean over factors of
-    :math:`1 - H_J(R_{jk} / \sum_j R_{jk})`, entropy in base J; a factor that no unit matters to counts 0.
+    :math:`1 - H_J(R_{jk} / \sum_j R_{jk})`, entropy in base J; 0 for a factor without an important unit.
 
     >>> dci_completeness([[1.0, 0.5], [0.0, 0.5]])
     0.5
@@ -193,21 +193,20 @@ def dci_completeness(R: Codes) -> float:
 
 def _concentration(rows: Floats) -> Floats:
     """1 - entropy of each row as a distribution, in base of its length; 0 for a row of zeros, else 1 for length 1."""
-    total = rows.sum(1, keepdims=True)
-    share = rows / np.where(total > 0, total, 1.0)
-    spent = np.array([entropy(p) for p in share]) / (np.log(rows.shape[1]) if rows.shape[1] > 1 else 1.0)
-    return np.where(total[:, 0] > 0, 1 - spent, 0.0)
+    entropies = np.array([entropy(p) for p in shares(rows)])
+    base = np.log(rows.shape[1]) if rows.shape[1] > 1 else 1.0
+    return np.where(rows.sum(1) > 0, 1 - entropies / base, 0.0)
 
 
 def _importances(R: Codes) -> Floats:
     R = matrix(R, "R")
     if R.min() < 0:
-        raise ValueError(f"R must hold importances, none below zero; got {R.min():.3g}")
+        raise ValueError(f"R must be importances, none below 0; got {R.min():.3g}")
     return R
 
 
 def _gap(scores: Floats, floor: float = 0.0) -> Floats:
-    """Best less second best of each column, (J, K) -> (K,); where there is one unit, the second best is `floor`."""
+    """Best less second best of each column, (J, K) -> (K,); with one unit, the second best is `floor`."""
     ranked = np.sort(np.vstack([scores, np.full_like(scores[:1], floor)]) if len(scores) == 1 else scores, axis=0)
     return np.asarray(ranked[-1] - ranked[-2])
 

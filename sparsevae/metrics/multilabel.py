@@ -1,4 +1,4 @@
-r"""How well sets of labels are predicted: F1 over all labels at once, and label by label.
+r"""F1 of predicted sets of labels: over all labels together (micro), and label by label (macro).
 
 Truth and prediction are 0/1 arrays of shape (n, L), dense or CSR. Label l has :math:`t_l` true rows, :math:`p_l`
 predicted rows and :math:`h_l` rows that are both (hits). Then
@@ -8,21 +8,21 @@ predicted rows and :math:`h_l` rows that are both (hits). Then
     \text{F1}_l = \frac{2 h_l}{t_l + p_l}, \qquad
     \text{micro-F1} = \frac{2 \sum_l h_l}{\sum_l t_l + \sum_l p_l}.
 
-Macro-F1 is two different things in the literature. With P and R the means over labels of precision and recall,
+Macro-F1 has two definitions in the literature. With P and R the means over labels of precision and recall,
 
 .. math::
     \text{mean: } \frac1L \sum_l \text{F1}_l, \qquad \text{harmonic: } \frac{2 P R}{P + R}.
 
-The second is never the smaller one, since the harmonic mean is concave; it can be several points higher. The baselines
-of SDLGM's table II (those of the sparsemax paper) are reproduced by it and not by the first, which their paper does not
-say (erratum 18). Name the one you report.
+The second is never the smaller one, since the harmonic mean is concave; it can be several points higher. It reproduces
+the baselines of SDLGM's table II (those of the sparsemax paper); the first does not. The paper does not state which it
+uses (erratum 18). Report which one you use.
 
-Where a denominator is zero the quotient is `zero_division`, by default 0: a label that is never predicted has no
-precision, one that never occurs has no recall, and one that does neither has no F1. (scikit-learn's default is the
-same 0, with a warning.) A harmonic mean of two zeros is zero.
+If a denominator is zero, the quotient is `zero_division`, by default 0: the precision of a label that is never
+predicted, the recall of one that never occurs, the F1 of one that does neither. (scikit-learn's default is the same 0,
+with a warning.) A harmonic mean of two zeros is zero.
 
-Labels are counted here and not by scikit-learn's `multilabel_confusion_matrix`, which gives the same numbers in 2 to 20
-times the time (500 rows of 20 labels: .9 ms against .08) and takes a single column of labels for two classes.
+Labels are not counted by scikit-learn's `multilabel_confusion_matrix`, which returns the same numbers in 2 to 20 times
+the time (500 rows of 20 labels: .9 ms against .08) and reads a single column of labels as two classes.
 
 References
 ----------
@@ -38,13 +38,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from sparsevae.checks import POSITIVE, In, OneOf
 from sparsevae.metrics.arrays import Codes, Floats, Integers, plain
+from sparsevae.parameters import check_value
 
 DEFINITIONS = ("mean", "harmonic")
 
 
 class LabelTable(NamedTuple):
-    """Per label, (L,) each: rows that have it, rows predicted to have it, rows that are both; the three quotients."""
+    """Per label, (L,) each: number of true rows, predicted rows and hits; precision, recall and F1."""
 
     true: Integers
     predicted: Integers
@@ -55,7 +57,7 @@ class LabelTable(NamedTuple):
 
 
 class Interval(NamedTuple):
-    """A value, and the range of its resampled values."""
+    """A value, and the interval of its resampled values."""
 
     value: float
     low: float
@@ -63,7 +65,7 @@ class Interval(NamedTuple):
 
 
 def binary(Y: Codes, name: str) -> Any:
-    """(n, L) of zeros and ones, dense uint8 or CSR, at least one row and one label."""
+    """The array (n, L) as dense uint8 or CSR int64, after a check: zeros and ones, at least one row and one label."""
     array: Any = plain(Y, name)
     if array.ndim != 2 or 0 in array.shape:
         raise ValueError(
@@ -71,15 +73,15 @@ def binary(Y: Codes, name: str) -> Any:
         )
     sparse = hasattr(array, "tocsr")
     if sparse:
-        array = array.tocsr(copy=True)  # tidied below: not the caller's
+        array = array.tocsr(copy=True)  # a copy: changed in place below
         array.sum_duplicates()
     entries = array.data if sparse else array
     if array.dtype.kind not in "biuf" or not np.isin(entries, (0, 1)).all():
         raise ValueError(
-            f"{name} must hold 0 and 1 alone, one column for each label; probabilities need a threshold first, and "
-            "one class per row one column per class"
+            f"{name} must hold 0 and 1 alone, one column per label; probabilities need a threshold first, and "
+            "one class per row needs one column per class"
         )
-    return array.astype(np.int64 if sparse else np.uint8)  # counts of sparse products keep the type of the entries
+    return array.astype(np.int64 if sparse else np.uint8)  # sums of sparse products have the type of the entries
 
 
 def label_table(Y_true: Codes, Y_pred: Codes, zero_division: float = 0.0) -> LabelTable:
@@ -101,7 +103,7 @@ def label_table(Y_true: Codes, Y_pred: Codes, zero_division: float = 0.0) -> Lab
 
 
 def micro_f1(Y_true: Codes, Y_pred: Codes, zero_division: float = 0.0) -> float:
-    """F1 of all entries of the matrix taken together; a frequent label counts more than a rare one.
+    """F1 over all entries of the matrix; a frequent label has more weight than a rare one.
 
     >>> micro_f1([[1, 0], [1, 1], [0, 0]], [[1, 0], [0, 1], [0, 1]])  # 2 hits, 3 true, 3 predicted
     0.6666666666666666
@@ -111,14 +113,14 @@ def micro_f1(Y_true: Codes, Y_pred: Codes, zero_division: float = 0.0) -> float:
 
 
 def macro_f1(Y_true: Codes, Y_pred: Codes, definition: str = "mean", zero_division: float = 0.0) -> float:
-    """F1 in which every label counts alike.
+    """F1 in which every label has the same weight.
 
     Parameters
     ----------
     Y_true, Y_pred : (n, L), 0/1
     definition : "mean" or "harmonic"
-        The mean of the labels' F1; or the harmonic mean of the mean precision and the mean recall, which is what
-        the published baselines report.
+        The mean of the labels' F1; or the harmonic mean of the mean precision and the mean recall, which the
+        published baselines report.
     zero_division : float
         The value of 0/0, for a label that never occurs or is never predicted.
 
@@ -126,8 +128,7 @@ def macro_f1(Y_true: Codes, Y_pred: Codes, definition: str = "mean", zero_divisi
     >>> macro_f1(Y, P), macro_f1(Y, P, definition="harmonic")  # the labels' precisions are 1, 1/2, their recalls 1/2, 1
     (0.6666666666666666, 0.75)
     """
-    if definition not in DEFINITIONS:
-        raise ValueError(f"definition must be one of {', '.join(DEFINITIONS)}; got {definition!r}")
+    check_value("definition", definition, str, [OneOf(*DEFINITIONS)])
     table = label_table(Y_true, Y_pred, zero_division)
     if definition == "mean":
         return float(table.f1.mean())
@@ -136,7 +137,7 @@ def macro_f1(Y_true: Codes, Y_pred: Codes, definition: str = "mean", zero_divisi
 
 
 def cardinality(Y: Codes) -> float:
-    """Labels of a row, on average.
+    """Mean number of labels per row.
 
     >>> cardinality([[1, 0, 1], [0, 0, 0]])
     1.0
@@ -154,27 +155,25 @@ def bootstrap_interval(
     n_resamples: int = 1000,
     seed: int = 0,
 ) -> Interval:
-    """A percentile interval of a metric: n rows are drawn with replacement, again and again.
+    """Percentile bootstrap interval of a metric over the rows.
 
-    It speaks of other test rows from the same source, not of other training rows or another seed of the training.
+    It measures variation over test rows of the same source, not over training rows or seeds of the training.
 
     Parameters
     ----------
     metric : function of (Y_true, Y_pred), such as :func:`micro_f1`
     Y_true, Y_pred : (n, L), 0/1
     level : float between 0 and 1
-        The share of the resampled values inside; as many are below as above.
+        The share of the resampled values in the interval; equal shares are below and above.
     n_resamples : int
     seed : int
 
     >>> Y, P = np.eye(4, dtype=int), np.ones((4, 4), dtype=int)
-    >>> bootstrap_interval(micro_f1, Y, P)  # every row has one hit among four: nothing varies
+    >>> bootstrap_interval(micro_f1, Y, P)  # every row has one hit among four: all resampled values are equal
     Interval(value=0.4, low=0.4, high=0.4)
     """
-    if not 0 < level < 1:
-        raise ValueError(f"level must lie between 0 and 1, got {level}")
-    if n_resamples < 1:
-        raise ValueError(f"n_resamples must be at least 1, got {n_resamples}")
+    In(0, 1, "()").check("level", level)
+    POSITIVE.check("n_resamples", n_resamples, whole=True)
     Y, P = _pair(Y_true, Y_pred)
     draws = np.random.default_rng(seed).integers(0, Y.shape[0], size=(n_resamples, Y.shape[0]))
     values = [metric(Y[rows], P[rows]) for rows in draws]
@@ -183,7 +182,7 @@ def bootstrap_interval(
 
 
 def _pair(Y_true: Codes, Y_pred: Codes) -> tuple[Any, Any]:
-    """Both matrices, of one shape and both dense or both CSR."""
+    """Both matrices after a check, of equal shapes and both dense or both CSR."""
     Y, P = binary(Y_true, "Y_true"), binary(Y_pred, "Y_pred")
     if Y.shape != P.shape:
         raise ValueError(f"Y_true and Y_pred must have the same rows and labels; got shapes {Y.shape} and {P.shape}")
@@ -193,7 +192,7 @@ def _pair(Y_true: Codes, Y_pred: Codes) -> tuple[Any, Any]:
 
 
 def _counts(Y_true: Codes, Y_pred: Codes) -> tuple[Integers, Integers, Integers]:
-    """True rows, predicted rows and hits of every label, (L,) each."""
+    """Number of true rows, predicted rows and hits per label, (L,) each."""
     Y, P = _pair(Y_true, Y_pred)
     both = Y.multiply(P) if hasattr(Y, "toarray") else Y & P
     true, predicted, hits = (np.asarray(A.sum(0), dtype=np.intp).reshape(-1) for A in (Y, P, both))
@@ -201,7 +200,7 @@ def _counts(Y_true: Codes, Y_pred: Codes) -> tuple[Integers, Integers, Integers]
 
 
 def _quotient(above: Any, below: Any, zero_division: float) -> Floats:
-    """above / below, and `zero_division` where that is 0/0."""
+    """above / below, or `zero_division` for 0/0."""
     below = np.asarray(below, dtype=np.float64)
     out = np.full(below.shape, float(zero_division))
     np.divide(above, below, out=out, where=below > 0)

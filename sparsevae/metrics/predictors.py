@@ -1,4 +1,4 @@
-"""Predictors of a factor from a code that say how much each unit mattered: (discrete, seed) -> model, importances."""
+"""Predictors of a factor from a code: (discrete, seed) -> model, function from the fitted model to importances (J,)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Importance: TypeAlias = "Callable[[Any], Floats]"
 def _forest(discrete: bool, seed: int) -> tuple[Any, Importance]:
     from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
 
-    # A split may choose among all units: among a few at random, useless ones are chosen for want of a better.
+    # A split may use any unit: among a few random ones it would have to use irrelevant units.
     kind = RandomForestClassifier if discrete else RandomForestRegressor
     model = kind(n_estimators=50, max_features=None, random_state=seed)
     return model, _impurity
@@ -29,7 +29,7 @@ def _boosting(discrete: bool, seed: int) -> tuple[Any, Importance]:
 
 
 def _impurity(fitted: Any) -> Floats:
-    """Importances of an ensemble of trees; rounding leaves some of boosting's at -1e-17."""
+    """Impurity importances of trees, (J,); rounding leaves some of boosting's at -1e-17."""
     weights: Floats = np.asarray(fitted.feature_importances_)
     return weights.clip(min=0.0)
 

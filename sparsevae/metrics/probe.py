@@ -1,4 +1,4 @@
-"""What a linear reader can tell from a code, given all labels or a few.
+"""Linear probe: accuracy of a linear classifier on codes, trained with all labels or a few.
 
 References
 ----------
@@ -28,17 +28,17 @@ def linear_probe(
 ) -> float:
     """Test accuracy of a logistic regression on the codes.
 
-    Units are divided by their standard deviation over all training codes (labels are not needed for that) and not
-    centred, so sparse codes stay sparse. A dead unit stays as it is and tells nothing.
+    Units are divided by their standard deviation over all training codes (which needs no labels) and not centred, so
+    that sparse codes stay sparse. A dead unit is not changed.
 
     Parameters
     ----------
     Z_train, Z_test : (n, J) and (m, J) codes
     y_train, y_test : (n,) and (m,) labels
     n_labels : int, or None for all
-        Learn from that many training rows: each class in its share, at least one row of each.
+        Number of training rows to use: each class in its proportion, at least one row of each.
     seed : int
-        Of the choice of rows.
+        Seed of the choice of rows.
     C : float
         Inverse strength of the L2 penalty.
 
@@ -55,15 +55,15 @@ def linear_probe(
         raise ValueError(f"Z_train has {train.shape[1]} units but Z_test has {test.shape[1]}")
     y_train, y_test = labels(y_train, train.shape[0], "y_train"), labels(y_test, test.shape[0], "y_test")
     if len(np.unique(y_train)) < 2:
-        raise ValueError("y_train must hold at least two classes; there is nothing to tell apart in one")
+        raise ValueError("y_train must have at least two classes; got one")
     rows = np.arange(len(y_train)) if n_labels is None else _stratified(y_train, n_labels, seed)
     scaler = StandardScaler(with_mean=False).fit(train)
-    reader = LogisticRegression(C=C, max_iter=5000).fit(scaler.transform(train[rows]), y_train[rows])
-    return float(reader.score(scaler.transform(test), y_test))
+    classifier = LogisticRegression(C=C, max_iter=5000).fit(scaler.transform(train[rows]), y_train[rows])
+    return float(classifier.score(scaler.transform(test), y_test))
 
 
 def _stratified(y: npt.NDArray[Any], n_labels: int, seed: int) -> Integers:
-    """`n_labels` rows at random: one of each class first, then each class in its share."""
+    """`n_labels` random rows: one of each class first, then each class in its proportion."""
     _, which, counts = np.unique(y, return_inverse=True, return_counts=True)
     if not is_number(n_labels, whole=True) or not len(counts) <= n_labels <= len(y):
         raise ValueError(
@@ -73,6 +73,6 @@ def _stratified(y: npt.NDArray[Any], n_labels: int, seed: int) -> Integers:
     order = np.random.default_rng(seed).permutation(len(y))
     rank = np.empty(len(y))
     for c, count in enumerate(counts):
-        # Row k of a class of N stands at (k + 1/2) / N: a cut through all classes takes the same share of each.
+        # Row k of a class of N has rank (k + 1/2) / N: a threshold on ranks takes the same share of every class.
         rank[order[which[order] == c]] = np.r_[0.0, (np.arange(1, count) + 0.5) / count]
     return order[np.argsort(rank[order], kind="stable")[:n_labels]]

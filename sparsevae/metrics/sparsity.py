@@ -1,9 +1,9 @@
-r"""How sparse a code is, by the measure of Hoyer, and which units move at all.
+r"""Sparsity of a code by Hoyer's measure, and the active units.
 
 .. math:: \mathrm{Hoyer}(v) = \frac{\sqrt d - \lVert v\rVert_1 / \lVert v\rVert_2}{\sqrt d - 1} \in [0, 1],
 
-0 where all d entries have one magnitude, 1 where a single entry is not zero. Higher is sparser; neither scale nor
-signs matter.
+0 if all d entries have one magnitude, 1 if a single entry is not zero. Higher is sparser; it does not depend on scale
+or signs.
 
 References
 ----------
@@ -23,16 +23,16 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from sparsevae.checks import check_number
-from sparsevae.metrics.arrays import Codes, Floats, Mask, amount, floats, labels, matrix, spread
+from sparsevae.checks import In
+from sparsevae.metrics.arrays import LIMIT, Codes, Floats, Mask, floats, labels, matrix, over_spread, spread
 
 
 def hoyer(v: Codes) -> Floats:
     """Hoyer of every row, (..., d) -> (...).
 
-    Two cases the formula leaves open: a row of zeros has Hoyer 1, since nothing is sparser than a code with no
-    active unit; and for d = 1 a value that is not zero has Hoyer 0, so that the mean over rows is the share of rows
-    in which the one unit is off.
+    The formula does not define two cases. A row of zeros has Hoyer 1 here, since nothing is sparser than a code with
+    no active unit. For d = 1 a value that is not zero has Hoyer 0, so that the mean over rows is the share of rows in
+    which the one unit is off.
 
     >>> hoyer([[1.0, 0.0, 0.0, 0.0], [1.0, -1.0, 1.0, -1.0], [0.0, 0.0, 0.0, 0.0]])
     array([1., 0., 1.])
@@ -56,8 +56,8 @@ def average_hoyer(Z: Codes, normalise: bool = True) -> float:
     """Av.Hoyer: the mean over rows of Hoyer(z / std(z)), Z of shape (n, d).
 
     Each unit is first divided by its standard deviation over the rows, with ddof 0 as in Prokhorov et al. (Mathieu
-    et al. use ddof 1). That multiplies a whole row by one number, which Hoyer does not see: the two agree. A dead
-    unit, constant over the rows, becomes zero and still counts in d. `normalise=False` takes the code as it is.
+    et al. use ddof 1). The two differ by one factor per row, on which Hoyer does not depend. A dead unit, constant
+    over the rows, becomes zero and counts in d. `normalise=False` leaves the code as it is.
 
     >>> average_hoyer([[1.0, 0.0], [0.0, 100.0]])
     1.0
@@ -65,13 +65,13 @@ def average_hoyer(Z: Codes, normalise: bool = True) -> float:
     0.180224
     """
     Z = matrix(Z, "Z")
-    return float(hoyer(_normalised(Z) if normalise else Z).mean())
+    return float(hoyer(over_spread(Z) if normalise else Z).mean())
 
 
 def aggregate_hoyer(Z: Codes, normalise: bool = True, absolute: bool = True) -> float:
     r"""Agg.Hoyer: Hoyer of the average code, :math:`m_j = \frac1n \sum_i |\bar z_{ij}|`, Z of shape (n, d).
 
-    Where it is far below :func:`average_hoyer`, the rows are sparse in different units; where the two are alike, the
+    If it is far below :func:`average_hoyer`, the rows are sparse in different units; if the two are about equal, the
     same units are on in every row. `absolute=False` averages the signed code, as the paper does (its appendix D.4):
     values of both signs then cancel, and a unit that is on in every row but symmetric counts as if it were off.
 
@@ -81,11 +81,11 @@ def aggregate_hoyer(Z: Codes, normalise: bool = True, absolute: bool = True) -> 
     1.0
     """
     Z = matrix(Z, "Z")
-    return _aggregate(_normalised(Z) if normalise else Z, absolute)
+    return _aggregate(over_spread(Z) if normalise else Z, absolute)
 
 
 class CodeHoyer(NamedTuple):
-    """Av.Hoyer; Agg.Hoyer of mean sizes; and Agg.Hoyer of signed means, as HSVAE's paper prints it."""
+    """Av.Hoyer; Agg.Hoyer of mean magnitudes; and Agg.Hoyer of signed means, as printed in HSVAE's paper."""
 
     average: float
     aggregate: float
@@ -98,7 +98,7 @@ def code_hoyer(Z: Codes) -> CodeHoyer:
     >>> code_hoyer([[2.0, 0.0], [0.0, 0.0]])
     CodeHoyer(average=1.0, aggregate=1.0, printed=1.0)
     """
-    Z = _normalised(matrix(Z, "Z"))
+    Z = over_spread(matrix(Z, "Z"))
     return CodeHoyer(float(hoyer(Z).mean()), _aggregate(Z, True), _aggregate(Z, False))
 
 
@@ -118,7 +118,7 @@ def class_hoyer(
     rare: float | None = None,
     threshold: float = 0.01,
 ) -> ClassHoyer:
-    """Av.Hoyer and Agg.Hoyer of the rows of each class; where they are alike, the sparsity pattern tells the class.
+    """Av.Hoyer and Agg.Hoyer of the rows of each class; if they are about equal, each class has its own active units.
 
     Parameters
     ----------
@@ -129,11 +129,11 @@ def class_hoyer(
     absolute : bool
         As in :func:`aggregate_hoyer`.
     rare : float in [0, 1), or None
-        The paper's figure 3(b) sets the units that are on least often to zero in each average code: with b_j the
+        In figure 3(b) of the paper the units that are on least often are zero in each average code: with b_j the
         share of all rows in which |z_j| > `threshold`, and t the entry number ceil(rare d), counted from zero, of b
         in rising order, it keeps the units with b_j > t. Its value is .05; None keeps every unit.
     threshold : float
-        When a unit counts as on for `rare`.
+        For `rare`, a unit is on if |z_j| exceeds it.
 
     >>> class_hoyer([[1.0, 0.0], [2.0, 0.0], [0.0, 1.0], [0.0, 3.0]], ["a", "a", "b", "b"])
     ClassHoyer(classes=array(['a', 'b'], dtype='<U1'), average=array([1., 1.]), aggregate=array([1., 1.]))
@@ -141,7 +141,7 @@ def class_hoyer(
     Z = matrix(Z, "Z")
     y = labels(y, len(Z), "y")
     if normalise:
-        Z = _normalised(Z)
+        Z = over_spread(Z)
     keep = np.ones(Z.shape[1], bool) if rare is None else _common(Z, rare, threshold)
     classes = np.unique(y)
     return ClassHoyer(
@@ -152,22 +152,16 @@ def class_hoyer(
 
 
 def active_units(means: Codes, threshold: float = 0.01) -> Mask:
-    r"""Units whose posterior mean moves: :math:`\mathrm{Var}_x(E_{q(z|x)} z_j) >` `threshold`; (n, J) -> (J,).
+    r"""True for units of varying posterior mean: :math:`\mathrm{Var}_x(E_{q(z|x)} z_j) >` `threshold`; (n, J) -> (J,).
 
-    Burda et al. (2016), ddof 0. Its sum is the number of units a model uses over a whole data set, another thing than
-    the number of units that are on in one row.
+    Burda et al. (2016), ddof 0. Its sum is the number of units that a model uses over a data set, not the number of
+    units that are on in one row.
 
     >>> active_units([[1.0, 0.01], [-1.0, -0.01]])
     array([ True, False])
     """
-    amount(threshold, "threshold")
+    LIMIT.check("threshold", threshold)
     return spread(matrix(means, "means")) ** 2 > threshold
-
-
-def _normalised(Z: Floats) -> Floats:
-    """Each column divided by its standard deviation; constant columns become zero."""
-    scale = spread(Z)
-    return np.divide(Z, scale, out=np.zeros_like(Z), where=scale > 0)
 
 
 def _aggregate(Z: Floats, absolute: bool) -> float:
@@ -175,14 +169,14 @@ def _aggregate(Z: Floats, absolute: bool) -> float:
 
 
 def _common(Z: Floats, rare: float, threshold: float) -> Mask:
-    """The units that are on more often than the rarest; see `rare` in :func:`class_hoyer`."""
-    check_number("rare", rare, "a share in [0, 1), or None", lambda share: 0 <= share < 1)
-    amount(threshold, "threshold")
+    """True for the units that are on more often than the rarest; see `rare` in :func:`class_hoyer`."""
+    In(0, 1, "[)").check("rare", rare, "a share in [0, 1), or None")
+    LIMIT.check("threshold", threshold)
     on = (np.abs(Z) > threshold).mean(0)
     keep: Mask = on > np.sort(on)[min(math.ceil(rare * len(on)), len(on) - 1)]
     if not keep.any():
         raise ValueError(
-            f"rare={rare} keeps no unit: the limit is to be on in {on.max():.3g} of the rows, and none is on more "
-            "often (so it is with dense codes); use rare=None, or a higher threshold"
+            f"rare={rare} keeps no unit: a unit must be on in more than {on.max():.3g} of the rows, and none is (as "
+            "with dense codes); use rare=None, or a higher threshold"
         )
     return keep

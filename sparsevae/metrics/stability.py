@@ -1,9 +1,9 @@
-r"""Do different seeds find the same features? Units of two models are matched one to one, so their order is free.
+r"""Stability over seeds: the units of two models are matched one to one by their similarity.
 
-Similarity of unit i of one model and unit j of another is :math:`|\mathrm{corr}(z_i, z'_j)|` over the same rows; with
-decoder directions (the vectors the units add to the reconstruction, one a unit), it is the mean of that and
-:math:`|\cos(d_i, d'_j)|`. The matching is the assignment with the largest total similarity. Neither the order of the
-units nor their signs and scales matter, apart from the threshold below which a unit counts as unused.
+The similarity of unit i of one model and unit j of another is :math:`|\mathrm{corr}(z_i, z'_j)|` over the same rows;
+with decoder directions (the vectors that the units add to the reconstruction, one per unit), it is the mean of that and
+:math:`|\cos(d_i, d'_j)|`. The matching is the assignment with the largest total similarity. The result does not depend
+on the order, signs and scales of the units, except for the threshold below which a unit is unused.
 
 References
 ----------
@@ -47,12 +47,12 @@ def match_units(
     directions_a, directions_b : (J, D) and (L, D), or None
         Decoder directions, both or neither.
     threshold : float
-        Units with a standard deviation at or below it are unused (:func:`used_units`) and take no part.
+        Units with a standard deviation at or below it are unused (:func:`used_units`) and are not matched.
 
     Returns
     -------
     Matching, with min(used in A, used in B) pairs. `mean` divides by the larger of the two numbers, so a feature that
-    the other model lacks counts as 0; it is NaN when neither model uses a unit.
+    the other model does not have counts as 0; it is NaN if no model uses a unit.
 
     >>> A = [[1.0, 0.0], [0.0, 2.0], [0.0, 0.0]]
     >>> B = [[0.0, -3.0], [5.0, 0.0], [0.0, 0.0]]
@@ -103,11 +103,11 @@ def seed_stability(
 
 
 def _cosines(a: Codes, b: Codes, shape: tuple[int, ...]) -> Floats:
-    """|cos| of every pair of directions, (J, D) and (L, D) -> (J, L); a zero direction is like no other."""
+    """|cos| of every pair of directions, (J, D) and (L, D) -> (J, L); 0 for a zero direction."""
     a, b = matrix(a, "directions_a"), matrix(b, "directions_b")
     if (len(a), len(b)) != shape or a.shape[1] != b.shape[1]:
         raise ValueError(
-            f"directions must hold one row per unit, {shape[0]} and {shape[1]}, of one length; "
+            f"directions must have one row per unit, {shape[0]} and {shape[1]}, of equal length; "
             f"got shapes {a.shape} and {b.shape}"
         )
     a, b = (v / np.where((norm := np.linalg.norm(v, axis=1, keepdims=True)) > 0, norm, 1.0) for v in (a, b))

@@ -1,4 +1,4 @@
-"""From probabilities of labels to sets of labels: a threshold, and at most so many of them."""
+"""Convert probabilities of labels to sets of labels, by a threshold and a largest number of labels."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ CANDIDATES = tuple(k / 50 for k in range(1, 50))
 
 
 def cut(P: Floats, threshold: float, most: int) -> Integers:
-    """Labels whose probability exceeds the threshold, the `most` likeliest of them; (n, L) -> (n, L), 0/1.
+    """Labels whose probability exceeds the threshold, at most the `most` likeliest; (n, L) -> (n, L), 0/1.
 
     >>> cut(np.array([[0.9, 0.4, 0.6], [0.1, 0.2, 0.1]]), 0.3, 2)
     array([[1, 0, 1],
@@ -28,9 +28,9 @@ def cut(P: Floats, threshold: float, most: int) -> Integers:
 
 
 def best_threshold(Y: Integers, P: Floats, most: int) -> float:
-    """The candidate with the best micro-F1 on Y (n, L), the middle one of equals; 1/2 where Y has no label at all.
+    """The candidate with the best micro-F1 on Y (n, L), the middle one of several; 1/2 if Y has no label.
 
-    P should come from models that have not seen these rows.
+    P should be predictions of models that were not trained on these rows.
 
     >>> best_threshold(np.array([[1, 0], [1, 1]]), np.array([[0.7, 0.1], [0.6, 0.5]]), 2)
     0.3

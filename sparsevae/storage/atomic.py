@@ -1,4 +1,4 @@
-"""Files that are replaced as a whole or not at all, and stored files that are read with a bound on their size."""
+"""Atomic replacement of files, and reading of stored files with a bound on their size."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from sparsevae.storage.codec import PathLike, damaged
 
 
 def write_file(path: PathLike, data: bytes) -> None:
-    """Write a file so that any reader at any time, and any crash, finds the old or the new content, complete.
+    """Write a file atomically: a reader at any time, and after a crash, finds the complete old or new content.
 
-    After an error the old file is intact and no temporary file stays. (Only if the last step fails, the fsync
-    of the folder, is the new file in place: complete, but a power cut may bring the old one back.) Missing
-    folders are made, links followed, a killed writer's temporary file removed: one writer per path at a time. The new
-    content has the permissions of the old; an OSError names the file.
+    After an error the old file is unchanged and no temporary file is left. (If only the last step fails, the fsync
+    of the folder, the new file is in place and complete, but a power failure may restore the old one.) Missing
+    folders are created, links followed, temporary files of killed writers removed: one writer per path at a time. The
+    new file has the permissions of the old one; an OSError names the file.
     """
     target = Path(os.path.realpath(path))
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -32,7 +32,7 @@ def write_file(path: PathLike, data: bytes) -> None:
 
 
 def read_file(path: Path, most: int) -> bytes:
-    """All of a regular file, of at most so many bytes."""
+    """Read a regular file of at most `most` bytes."""
     with open_stored(path) as (file, size):
         if size > most:
             raise damaged(path, f"at most {most} bytes", f"a file of {size}")
@@ -41,7 +41,7 @@ def read_file(path: Path, most: int) -> bytes:
 
 @contextlib.contextmanager
 def open_stored(path: Path) -> Iterator[tuple[BinaryIO, int]]:
-    """An open file and its size. Links are followed; what is no regular file may never end, and is refused."""
+    """Open a regular file: the file and its size. Links are followed; others (pipes, devices) are refused."""
     try:
         with opened(path) as file:
             yield file, os.fstat(file.fileno()).st_size
@@ -56,7 +56,7 @@ def open_stored(path: Path) -> Iterator[tuple[BinaryIO, int]]:
 
 @contextlib.contextmanager
 def open_folder(folder: Path) -> Iterator[int | None]:
-    """The open folder, to lock and to fsync; Windows can do neither."""
+    """Open a folder, to lock and to fsync it; None on Windows, which supports neither."""
     if os.name == "nt":
         yield None
     else:
@@ -69,7 +69,7 @@ def open_folder(folder: Path) -> Iterator[int | None]:
 
 @contextlib.contextmanager
 def naming(path: PathLike) -> Iterator[None]:
-    """Set the file name of an OSError to `path`: errors of writing have no name, or that of a temporary file."""
+    """Set the file name of an OSError to `path`: write errors have no name, or that of a temporary file."""
     try:
         yield
     except OSError as error:
@@ -79,40 +79,37 @@ def naming(path: PathLike) -> Iterator[None]:
 
 
 def replace(path: Path, data: bytes, folder: int | None, *, like: Path | None = None) -> None:
-    """`path` gets new content, and the permissions of the file that it replaces (`like`)."""
+    """Replace `path` by a file of the given content, with the permissions of `like` (by default those of `path`)."""
     with naming(path):
-        _move_in(path, data, folder, like or path)
+        sweep(path.parent, re.compile(rf"\.{re.escape(path.name)}\.[0-9a-f]{{8}}\.tmp"))  # of a killed writer
+        temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+        try:
+            with open(temporary, "xb") as file:
+                if (mode := _mode(like or path)) not in (None, _mode(temporary)):
+                    os.chmod(temporary, mode)
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+            raise
+        if folder is not None:
+            try:
+                os.fsync(folder)
+            except OSError as error:
+                if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # a file system that cannot sync folders
+                    raise
 
 
 def _mode(path: Path) -> Any:
     return stat.S_IMODE(path.stat().st_mode) if path.exists() else None
 
 
-def _move_in(path: Path, data: bytes, folder: int | None, like: Path) -> None:
-    sweep(path.parent, re.compile(rf"\.{re.escape(path.name)}\.[0-9a-f]{{8}}\.tmp"))  # of a killed writer
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
-    try:
-        with open(temporary, "xb") as file:
-            if (mode := _mode(like)) not in (None, _mode(temporary)):
-                os.chmod(temporary, mode)
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
-        raise
-    if folder is not None:
-        try:
-            os.fsync(folder)
-        except OSError as error:
-            if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # a file system that cannot sync folders
-                raise
-
-
 def sweep(folder: Path, pattern: re.Pattern[str], keep: Collection[str | None] = ()) -> None:
+    """Delete the files of a folder whose names match `pattern` and are not in `keep`."""
     for name in os.listdir(folder):
         if name not in keep and pattern.fullmatch(name):
-            with contextlib.suppress(OSError):  # a file that stays does no harm; the next save tries again
+            with contextlib.suppress(OSError):  # a file that is left is harmless; the next save tries again
                 os.unlink(folder / name)

@@ -1,10 +1,10 @@
-"""Checkpoints: everything that makes a resumed run end with the same bytes.
+"""Checkpoints: the complete state of a run, so that a resumed run ends with the same bytes.
 
 A checkpoint is one atomic file in the run folder: weights, optimiser, running sums, best weights, the last good state
-to roll back to, values and states of controllers, and the position in the run. Noise and data order are functions of
-(seed, step), so the step is all the random state there is. Next to it `history.jsonl` grows, one strict JSON object per
-line (inf and nan as `storage` writes them); it is safe on the disk before a checkpoint is, and on resume it is cut back
-to the checkpoint, which holds a digest of each line up to its step: a changed line is an error, lost ones a warning.
+for roll-backs, values and states of controllers, and the position in the run. Noise and data order are functions of
+(seed, step), so there is no other random state than the step. `history.jsonl` is beside it, one strict JSON object per
+line (inf and nan in the form of `codec`). It is synced to disk before each checkpoint, and on resume it is truncated to
+the checkpoint, which has a digest of each line up to its step: a changed line is an error, lost lines are a warning.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ class State(NamedTuple):
 
 
 class RunFolder:
-    """The folder of one run, and of one at a time: `checkpoint.safetensors` and `history.jsonl`.
+    """The folder of one run, `checkpoint.safetensors` and `history.jsonl`; only one run may use it at a time.
 
-    `signature` identifies the run (constructor and data); resuming another one is refused.
+    `signature` identifies the run (constructor and data); a checkpoint with another signature is refused.
     """
 
     def __init__(self, path: str | os.PathLike[str], signature: dict[str, Any]) -> None:
@@ -52,12 +52,12 @@ class RunFolder:
         self.signature = signature
         self.checkpoint = self.path / "checkpoint.safetensors"
         self.history = self.path / "history.jsonl"
-        self._digests = b""  # of the history's lines, one after the other
+        self._digests = b""  # of the lines of the history, concatenated
 
     @contextmanager
     def open(self, resume: bool) -> Iterator[tuple[State, State, list[dict[str, Any]]] | None]:
-        """Hold the folder while a run lasts: the saved (state, roll-back state, history), or None where it begins."""
-        os.makedirs(os.path.realpath(self.path), exist_ok=True)  # a link to a folder that is not there yet makes it
+        """Lock the folder during a run: the saved (state, roll-back state, history), or None for a new run."""
+        os.makedirs(os.path.realpath(self.path), exist_ok=True)  # a link to a missing folder creates the folder
         with locked(self.path):
             yield self._found(resume)
 
@@ -66,11 +66,11 @@ class RunFolder:
             raise FileExistsError(
                 f"{self.path} already holds a run. Continue it with resume=True (--resume), or choose another folder."
             )
-        if not self.checkpoint.exists():  # it ended before its first checkpoint, or never began
+        if not self.checkpoint.exists():  # a new run, or one that ended before its first checkpoint
             try:
                 self.history.unlink(missing_ok=True)
             except OSError as error:
-                raise StorageError(f"{self.history} goes with no run, and cannot be removed: {error}") from error
+                raise StorageError(f"{self.history} belongs to no run, and cannot be removed: {error}") from error
             return None
         tensors, meta = load_state(self.checkpoint)
         with reading(self.checkpoint, "the state of a run"):
@@ -84,13 +84,13 @@ class RunFolder:
         if last < reported:
             warn_caller(
                 f"{self.history} lacks the reports from after step {last} to step {reported}. They are lost; the run "
-                f"itself is whole, and goes on from step {state.meta['step']}."
+                f"itself is complete, and continues from step {state.meta['step']}."
             )
         write_file(self.history, b"".join(line + b"\n" for line in lines))
         return state, good, rows
 
     def _same_run(self, saved: dict[str, Any]) -> None:
-        mine = decode(encode(self.signature, "signature"))  # as the other was, so that equal settings compare equal
+        mine = decode(encode(self.signature, "signature"))  # like the saved one, so that equal settings are equal
         changed = [k for k in sorted(saved.keys() | mine.keys()) if saved.get(k) != mine.get(k)]
         if changed:
             named = [f"{k}: {_short(saved.get(k))} then, {_short(mine.get(k))} now" for k in changed[:_NAMED]]
@@ -101,13 +101,13 @@ class RunFolder:
             )
 
     def _read_history(self, step: int, digests: bytes) -> tuple[list[dict[str, Any]], list[bytes]]:
-        """The reports up to a step, and their lines, as the checkpoint's digests have them."""
+        """The reports up to a step, and their lines, after a comparison with the checkpoint's digests."""
         rows: list[dict[str, Any]] = []
         lines = read_file(self.history, _MAX_HISTORY).split(b"\n") if self.history.exists() else []
         for line in lines:
             try:
                 row = parse(line, self.history)
-            except StorageError:  # a line cut short by a kill; it lies beyond the checkpoint
+            except StorageError:  # an incomplete line of a killed run; it is later than the checkpoint
                 break
             if not _is_report(row) or row["step"] > step:
                 break
@@ -118,19 +118,20 @@ class RunFolder:
             if self._digests[at : at + _DIGEST] != digests[at : at + _DIGEST]:
                 raise StorageError(
                     f"line {at // _DIGEST + 1} of {self.history} was changed: the checkpoint has another digest of it. "
-                    "Restore the file from a copy, or delete it: the run itself is whole, and goes on without its "
-                    "earlier reports."
+                    "Restore the file from a copy, or delete it: the run itself is complete, and continues without "
+                    "its earlier reports."
                 )
         return rows, kept
 
     def append(self, row: dict[str, Any]) -> None:
+        """Write a report to the history."""
         line = json.dumps(encode(row, "a report"), allow_nan=False).encode()
         with resumable(self.path), naming(self.history), self.history.open("ab") as file:
             file.write(line + b"\n")
         self._digests += _digest(line)
 
     def save(self, state: State, good: State) -> None:
-        """Write the checkpoint, after the history is safe; the roll-back state takes room only where it differs."""
+        """Write the checkpoint, after the history is synced; the roll-back state is stored only if it differs."""
         with resumable(self.path), naming(self.history), self.history.open("ab") as file:
             os.fsync(file.fileno())
         same = good.meta["step"] == state.meta["step"]
@@ -145,7 +146,7 @@ class RunFolder:
 
 @contextmanager
 def resumable(folder: Path) -> Iterator[None]:
-    """Add to an OSError of writing that the run can be resumed, where the folder has a checkpoint."""
+    """Add to an OSError of writing that the run can be resumed, if the folder has a checkpoint."""
     try:
         yield
     except OSError as error:
@@ -165,7 +166,7 @@ def _count(value: Any) -> bool:
 
 
 def _is_control(value: Any) -> bool:
-    """Whether it is a knob's value and the state of its controller, as JSON gives them back."""
+    """True for [value of a knob, state of its controller]."""
     return isinstance(value, list) and len(value) == 2 and isinstance(value[0], float)
 
 
@@ -177,7 +178,7 @@ _META: dict[str, Callable[[Any], bool]] = {
     "controls": lambda v: v is None or (isinstance(v, dict) and all(map(_is_control, v.values()))),
     "threads": lambda v: _count(v) and 0 < v <= 4096,
 }
-"""The values of a state beside its tensors, and whether a value is legal."""
+"""The values of a state beside its tensors -> True for a legal value."""
 
 
 def _state(tensors: dict[str, Tensor], name: str, meta: dict[str, Any]) -> State:
@@ -191,5 +192,5 @@ def _digest(line: bytes) -> bytes:
 
 
 def _is_report(row: Any) -> bool:
-    """Whether a line of the history is a report: a dict with a step and an epoch."""
+    """True if a line of the history is a report: a dict with a step and an epoch."""
     return isinstance(row, dict) and type(row.get("step")) is int and isinstance(row.get("epoch"), Real)

@@ -1,4 +1,4 @@
-"""Values to strict JSON and back, for models, checkpoints and histories; and what is refused before it is read."""
+"""Conversion of values to strict JSON and back, for models, checkpoints and histories, with bounds on their size."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from sparsevae.schedules import SCHEDULES
 from sparsevae.text.vocabulary import Vocabulary
 
 PathLike = str | os.PathLike[str]
-_MAX_DEPTH = 50  # far below the recursion limit: what could be saved can be loaded
-MAX_HEADER = 2**26  # bytes of JSON; it takes ten times as much as values, and safetensors reads no more than 1e8
-_MAX_LISTS = 2**20  # lists and dicts in it; an empty one takes 64 bytes and is written in 2
-_STRINGS = re.compile(r'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)', re.DOTALL)  # of JSON; each character is looked at once
-_MAX_ARRAY = 2**28  # bytes of one
-_ARRAYS = "biufUO"  # kinds of arrays, as numpy names them: numbers, words, objects that are either
+_MAX_DEPTH = 50  # far below the recursion limit: every value that is saved can be loaded
+MAX_HEADER = 2**26  # bytes of JSON; its values take ten times as much memory, and safetensors reads at most 1e8
+_MAX_LISTS = 2**20  # lists and dicts in the JSON; an empty one is 2 bytes of JSON and 64 bytes of memory
+_STRINGS = re.compile(r'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)', re.DOTALL)  # of JSON; linear in the length of the text
+_MAX_ARRAY = 2**28  # bytes of an array
+_ARRAYS = "biufUO"  # numpy's kinds of arrays: numbers, strings, objects that are either
 _SCALARS = (str, int, float, type(None))
 _OBJECTS: dict[str, Any] = {**SCHEDULES, "Vocabulary": Vocabulary}
 _FLOATS = {repr(value): value for value in (math.nan, math.inf, -math.inf)}
@@ -34,7 +34,7 @@ DAMAGE = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, R
 
 @contextlib.contextmanager
 def reading(source: PathLike, expected: str) -> Iterator[None]:
-    """Any error that stored values cause here becomes a StorageError that names their file."""
+    """Convert errors that damaged values cause into a StorageError that names the file."""
     try:
         yield
     except StorageError:
@@ -44,26 +44,26 @@ def reading(source: PathLike, expected: str) -> Iterator[None]:
 
 
 def line_of(error: Exception) -> str:
-    """The message of an error, in one line of bounded length."""
+    """The message of an error on one line of at most 300 characters."""
     text = " ".join(str(error)[:1000].split())
     return f"{text[:300]} ..." if len(text) > 300 else text or type(error).__name__
 
 
 def parse(text: bytes, source: PathLike) -> Any:
-    """The values that `encode` was given, from their JSON in a file; a StorageError if it is no JSON."""
+    """Decode the JSON of a file, the inverse of `encode`; a StorageError if it is not JSON."""
     with reading(source, "JSON"):
         return decode(loads(text, source))
 
 
 def loads(text: bytes, source: PathLike) -> Any:
-    """JSON that was looked at before it is made into values."""
+    """Parse the JSON of a file after `check_json`."""
     with reading(source, "JSON"):
         check_json(plain := text.decode(), source)
         return json.loads(plain)
 
 
 def check_json(text: str, source: PathLike, size: int | None = None) -> None:
-    """Refuse what would take much memory, or is nested so deep that a reader would run out of stack."""
+    """Refuse JSON that takes much memory, or whose nesting exceeds the recursion limit of a parser."""
     marks = np.frombuffer(_STRINGS.sub("", text).encode("ascii", "replace"), np.uint8)
     opens = (marks == ord("[")) | (marks == ord("{"))
     closes = (marks == ord("]")) | (marks == ord("}"))
@@ -79,17 +79,17 @@ def check_json(text: str, source: PathLike, size: int | None = None) -> None:
 
 
 def damaged(source: PathLike, expected: str, came: str) -> StorageError:
-    """The error for what nobody saved like this."""
+    """The error for a file whose content differs from any that is saved."""
     advice = "restore it from a copy, or save it again"
     return StorageError(f"{source} is incomplete or was changed: expected {expected}, got {came}; {advice}")
 
 
 def encode(value: Any, where: str, depth: int = 0) -> Any:
-    """A value as strict JSON; a TypeError names the place of one that has no such form.
+    """Convert a value to strict JSON; a TypeError names the place of a value of another type.
 
-    str, int, float, bool, None, lists and dicts with str keys are JSON as they are; numpy's scalars and paths become
-    the plain values that they stand for. All else is a dict of one key that begins with "$": nan and inf, tuples, 1-d
-    arrays, schedules and vocabularies. Keys of a user's own that begin with "$" get one more.
+    str, int, float, bool, None, lists and dicts with str keys are JSON themselves; numpy scalars become numbers and
+    paths strings. Others become a dict of one key that begins with "$": nan and inf, tuples, 1-d arrays, schedules and
+    vocabularies. A key of a user's dict that begins with "$" gets a second "$".
     """
     if depth > _MAX_DEPTH:
         raise TypeError(f"{where}: nested more than {_MAX_DEPTH} deep, or within itself; flatten it")
@@ -124,7 +124,7 @@ def encode(value: Any, where: str, depth: int = 0) -> Any:
 
 
 def decode(plain: Any) -> Any:
-    """What `encode` was given, from its JSON; only names in a fixed table are ever looked up."""
+    """The inverse of `encode`; it creates objects of the classes in a fixed table only."""
     if isinstance(plain, list):
         return [decode(item) for item in plain]
     if not isinstance(plain, dict):
@@ -143,12 +143,12 @@ def _decode_tagged(name: str, content: Any) -> Any:
         case "array":
             return array_of(content["values"], content["dtype"])
     if name not in _OBJECTS:
-        raise ValueError(f"a {name[:50]!r}, which this version does not know; a later one may")
+        raise ValueError(f"a {name[:50]!r}, which this version cannot read; a later one may")
     return _OBJECTS[name](**decode(content))
 
 
 def array_of(values: Any, dtype: Any) -> Any:
-    """A stored array, (n,), of numbers or words; a type may ask for as much memory for each as it likes."""
+    """A stored array, (n,), of numbers or strings, after a check of its size: a dtype can have any item size."""
     kind, items = np.dtype(str(dtype)), decode(values)
     single = isinstance(items, list) and all(isinstance(item, _SCALARS) for item in items)
     if kind.kind not in _ARRAYS or not single or not 0 < kind.itemsize <= _MAX_ARRAY // max(1, len(items)):

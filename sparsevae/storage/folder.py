@@ -4,23 +4,23 @@ Two shapes on disk: a **model folder** of ``model.json`` and ``model-<start of i
 a **state** (a checkpoint), one safetensors file that carries the same JSON in its header. Both have format 2, whose
 values `codec` writes; a model folder of format 1 is read too (`format_1`).
 
-*Loading runs no code* and needs no data: there are only tensors and plain JSON values. The checksums find
-truncation, bit rot and careless edits; they are no signature, since who can write a file can recompute them. So a
-file is refused before it costs time or memory: only regular files are read, and no more of them than they may hold
-(`read_file`); JSON has a largest size, depth and number of lists; weights are no longer than their listing says. All
-that goes wrong while stored values are made sense of is a StorageError (`reading`).
+*Loading runs no code* and needs no data: the files contain tensors and plain JSON values only. The checksums detect
+truncation, bit rot and accidental edits; they are no signature, since anybody who can write a file can recompute them.
+So untrusted files are bounded in time and memory: only regular files are read, up to a largest size (`read_file`);
+JSON has a largest size, depth and number of lists; weights are not longer than their listing. Any error while stored
+values are decoded is a StorageError (`reading`).
 
 *One file* is written under a temporary name beside its target, fsynced, and renamed over the target. The
 rename is atomic; without the fsync before it a power cut could leave the new name on an empty file, and
 without the fsync of the folder after it the rename itself could be lost.
 
-*A folder* has two files, and no rename covers two. So weights are named after their content and never replace
-other weights; ``model.json`` names its own, and its replacement is the one instant in which the old
-model becomes the new one. The order: new weights, ``model.json``, then delete the weights nothing refers to.
-Killed before the second step the old model is whole, after it the new one; the next save sweeps what lies
-about. Savers lock the folder (the system frees a dead process's lock), so none sweeps the other's files; a
-reader takes no lock and looks again if a save swept the weights away under it. A run holds another lock, on a
-file of its own, so that its model can be saved into its folder at any time (`locked`).
+*A folder* has two files, and a rename is atomic for one. So weights are named after their content and never replace
+other weights; ``model.json`` names its weights, and its replacement is the instant in which the new model replaces the
+old one. The order: new weights, ``model.json``, then delete the weights that ``model.json`` does not name. A process
+that is killed before the second step leaves the old model complete, after it the new one; the next save deletes the
+other files. Savers lock the folder (the system releases the lock of a dead process), so that none deletes the other's
+files; a reader takes no lock and reads again if a save deleted the weights meanwhile. A run has another lock, on a
+separate file, so that its model can be saved into its folder at any time (`locked`).
 
 *Equal content gives equal bytes* under equal library versions: sorted keys, no dates, and one metadata entry
 in a state's header, because safetensors writes several in random order.
@@ -45,27 +45,27 @@ from sparsevae.storage.codec import MAX_HEADER, PathLike, check_json, damaged, r
 from sparsevae.storage.lock import LOCK, exclusive
 from sparsevae.storage.record import contiguous, meta_of, parse_record, promised_bytes, seal, sha256, tensors_of, verify
 
-_RUN_FILES = {"checkpoint.safetensors", "history.jsonl"}  # what a run of ours leaves before its model
+_RUN_FILES = {"checkpoint.safetensors", "history.jsonl"}  # files of a run whose model is not saved yet
 _WEIGHTS = r"model-[0-9a-f]{12}\.safetensors"
 _SWEPT = re.compile(rf"{_WEIGHTS}|\.({_WEIGHTS}|model\.json)\.[0-9a-f]{{8}}\.tmp")
 _TEMPORARY = re.compile(r"\..+\.[0-9a-f]{8}\.tmp")
 
 
 def save_folder(path: PathLike, tensors: Mapping[str, Tensor], meta: Mapping[str, Any], *, kind: str = "model") -> None:
-    """Save tensors and metadata as a model folder; a model that is there already is replaced as a whole.
+    """Save tensors and metadata as a model folder; an old model in it is replaced atomically.
 
     Parameters
     ----------
-    path : the folder, made if missing. Other files in a folder of ours are left alone.
+    path : the folder, created if missing. Other files in a folder of this format are not changed.
     tensors : name -> dense tensor, on any device, contiguous or not, sharing memory or not.
-    meta : numbers, strings, None, lists, tuples, dicts with str keys, 1-d arrays, schedules and vocabularies, nested:
-        what `codec.encode` takes. Any other type is a TypeError that names its place.
-    kind : what the folder holds; `load_folder` must ask for the same.
+    meta : numbers, strings, None, lists, tuples, dicts with str keys, 1-d arrays, schedules and vocabularies, nested
+        (see `codec.encode`). Any other type is a TypeError that names its place.
+    kind : the kind of content; `load_folder` must be called with the same.
 
     Raises
     ------
     TypeError, StorageError : before anything is written.
-    OSError : the disk's own troubles; the old model stays.
+    OSError : an error of the disk; the old model is unchanged.
     """
     ready = contiguous(tensors)
     blob = safetensors.torch.save(ready)
@@ -81,7 +81,7 @@ def save_folder(path: PathLike, tensors: Mapping[str, Tensor], meta: Mapping[str
         keep = {old}
         try:
             replace(target / weights, blob, folder, like=target / (old or weights))
-            keep |= {weights}  # from here on the model may be the old one or the new one
+            keep |= {weights}  # until the next replacement ends, model.json may name the old or the new weights
             replace(target / "model.json", text, folder)
             keep = {weights}
         finally:
@@ -93,7 +93,7 @@ def load_folder(
 ) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Load what `save_folder` saved: the tensors, on the CPU and sorted by name, and the metadata.
 
-    `upgrade` makes of format 1's metadata that of format 2; without it they are returned as they are.
+    `upgrade` converts the metadata of format 1 to format 2; without it they are returned unchanged.
     """
     source = Path(path)
     if not os.path.isdir(source):
@@ -102,7 +102,7 @@ def load_folder(
     if any((source / name).exists() for name in _RUN_FILES) and not os.path.lexists(source / "model.json"):
         raise StorageError(
             f"{source} holds an unfinished run and no saved {kind} yet: continue it with --resume and the command "
-            "that began it, or in Python fit with training.resume=True, then save"
+            "that started it, or in Python fit with training.resume=True, then save"
         )
     known: bytes | None = None
     for attempt in range(10):
@@ -111,9 +111,9 @@ def load_folder(
             record, known = verify(text, source / "model.json", kind), text
             weights, promised = source / _weights_name(record, source), promised_bytes(record, source / "model.json")
         try:
-            blob = read_file(weights, 8 + MAX_HEADER + promised)  # read once: what is hashed is what is loaded
+            blob = read_file(weights, 8 + MAX_HEADER + promised)  # read once: the bytes that are hashed are loaded
             break
-        except StorageError:  # a save may have replaced the model between our two reads
+        except StorageError:  # a save may have replaced the model between the two reads
             if attempt == 9:
                 raise
     if sha256(blob) != record["weights_sha256"]:
@@ -126,11 +126,11 @@ def load_folder(
 
 
 def check_folder(path: PathLike, *, kind: str = "model") -> None:
-    """Raise StorageError if `save_folder` would refuse this folder: to ask before a training, not after."""
+    """Raise a StorageError if `save_folder` would refuse this folder; call it before a training."""
     folder, advice = Path(path), "choose a new or empty folder"
     if folder.exists() and not folder.is_dir():
         raise StorageError(f"expected a folder at {folder}, found a file; {advice}")
-    names = os.listdir(folder) if folder.exists() else []  # once: another may be saving here
+    names = os.listdir(folder) if folder.exists() else []  # once: another process may be saving into it
     if "model.json" in names:
         came = parse_record(read_file(folder / "model.json", MAX_HEADER), folder / "model.json").get("kind")
         if came != kind:
@@ -149,6 +149,6 @@ def _weights_name(record: Mapping[str, Any], folder: Path) -> str:
 
 
 def weights_name(folder: Path) -> str | None:
-    """The weights that the folder's model.json refers to; None without a model.json."""
+    """The file name of the weights that the folder's model.json names; None without a model.json."""
     source = folder / "model.json"
     return _weights_name(parse_record(read_file(source, MAX_HEADER), source), folder) if source.exists() else None

@@ -1,4 +1,4 @@
-"""Format 1 of model folders: its metadata in the form of format 2."""
+"""Conversion of the metadata of format 1 to format 2."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _LEFT_OPEN = ("steps", "batch_size", "learning_rate")  # of the training setting
 def to_format_2(meta: Mapping[str, Any], path: PathLike) -> dict[str, Any]:
     """The metadata of a model in format 2, from that of format 1 in the folder `path`.
 
-    The oldest folders have no "settled", "n_rows" and "text".
+    The oldest folders have no entries "settled", "n_rows" and "text".
     """
     if "second_stage" in meta:
-        warn_caller(f"{path} holds a second stage as earlier versions saved it, which is left out: fit it anew.")
+        warn_caller(f"{path} holds a second stage in an earlier format, which is left out: fit it again.")
     chosen, texts = meta.get("settled", {}), meta.get("texts")
     kind = {"kind": "texts", "text": _text(texts)}
     if texts is None:
@@ -49,7 +49,7 @@ def to_format_2(meta: Mapping[str, Any], path: PathLike) -> dict[str, Any]:
 
 
 def _value(plain: Any) -> Any:
-    """An argument, from the form that tuples, dicts and schedules had within format 1."""
+    """An argument whose tuples, dicts and schedules are in the form of format 1."""
     if isinstance(plain, list):
         return [_value(v) for v in plain]
     if not isinstance(plain, dict):
@@ -62,6 +62,6 @@ def _value(plain: Any) -> Any:
 
 
 def _text(settings: Any) -> Any:
-    """The settings of texts: their vocabulary was a dict."""
+    """The settings of texts, whose vocabulary is a dict in format 1."""
     words = settings and settings["vocabulary"]
     return settings and {**settings, "vocabulary": words and Vocabulary.from_dict(words)}

@@ -1,9 +1,9 @@
 """The lock of a run's folder.
 
-filelock is not used: its `FileLock` leaves its file in the folder, refuses a folder whose file a run that ended has
-just taken away, raises where a file system has no locks (ENOLCK, ENOTSUP) or falls back to a file that a killed run
-leaves locked (ENOSYS), and knows neither who has the lock nor how to lock an open folder (`exclusive`). With guards
-against each there would be more code here than the lock itself takes, and a second kind of lock beside it.
+filelock is not used. Its `FileLock` leaves its file in the folder, refuses a folder whose lock file a run that ended
+has just removed, raises on a file system without locks (ENOLCK, ENOTSUP) or falls back to a file that a killed run
+leaves locked (ENOSYS), and supports neither the name of the owner nor a lock of an open folder (`exclusive`). The
+workarounds would be longer than the lock itself.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from sparsevae.storage.codec import PathLike
 
 try:
     import fcntl
-except ImportError:  # Windows: two processes that write into one folder at once are not kept apart
+except ImportError:  # Windows: two processes can write into one folder at the same time
     fcntl = None  # type: ignore[assignment]
 
 
-LOCK = ".run.lock"  # there while a run lasts; a killed run leaves it, and then it locks nothing
+LOCK = ".run.lock"  # exists during a run; a killed run leaves it, without a lock
 
 
 def exclusive(descriptor: int | None) -> None:
-    """Wait for the lock of an open file or folder, which closing it lets go; without locks, go on."""
+    """Wait for the lock of an open file or folder, which closing it releases; do nothing without locks."""
     if fcntl is not None and descriptor is not None:
         with contextlib.suppress(OSError):  # a file system without locks
             fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -35,11 +35,11 @@ def exclusive(descriptor: int | None) -> None:
 
 @contextlib.contextmanager
 def locked(folder: PathLike) -> Iterator[None]:
-    """Have a folder for a run alone; a BlockingIOError where another run has it, of any process or thread.
+    """Lock a folder for one run; a BlockingIOError if another run of any process or thread has locked it.
 
-    The lock is the system's, on a small file in the folder, so a process that dies lets it go, be it by SIGKILL (and
-    the children that it forked, if any, have ended too).
-    Where the system or the file system has no such locks, the run goes on without.
+    The lock is an flock of a small file in the folder, so the system releases it when the process dies, even by
+    SIGKILL (and when the children that it forked, if any, have ended too).
+    If the system or the file system has no such locks, the run continues without one.
     """
     path = Path(folder) / LOCK
     descriptor = _locked(path)
@@ -49,15 +49,15 @@ def locked(folder: PathLike) -> Iterator[None]:
         if fcntl is not None and descriptor is not None:
             with contextlib.suppress(OSError):
                 if _is_at(path, descriptor):
-                    os.unlink(path)  # while it is ours: who has it open already will find that it is gone
+                    os.unlink(path)  # before the release: another process that has it open finds it deleted
                 fcntl.flock(descriptor, fcntl.LOCK_UN)  # for forked children too, which closing does not
             os.close(descriptor)
 
 
 def _locked(path: Path) -> int | None:
-    """The open file, locked as far as that can be done; None where there is none."""
+    """Open and lock the file: its descriptor, unlocked if there are no locks; None if it cannot be opened."""
     while fcntl is not None:
-        try:  # not through a link: what it leads to is not ours to write into
+        try:  # no link is followed: its target belongs to others
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
         except OSError:  # a folder that may not be written to: the first write there will raise
             if path.is_symlink():
@@ -75,11 +75,11 @@ def _locked(path: Path) -> int | None:
         except OSError:  # a file system without locks
             pass
         if _is_at(path, descriptor):
-            with contextlib.suppress(OSError):  # a full disk; the content only names this process
+            with contextlib.suppress(OSError):  # a full disk; the content is only for messages
                 os.ftruncate(descriptor, 0)
                 os.pwrite(descriptor, f"process {os.getpid()} on {platform.node()}".encode(), 0)
             return descriptor
-        os.close(descriptor)  # the run that had it ended while we opened it, and took the file away
+        os.close(descriptor)  # the run that had the lock ended meanwhile and deleted the file
     return None
 
 

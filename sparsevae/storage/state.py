@@ -1,4 +1,4 @@
-"""States: a checkpoint as one safetensors file."""
+"""Save and load a state, a checkpoint in one safetensors file."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sparsevae.storage.record import canonical, contiguous, meta_of, promised_by
 
 
 def save_state(path: PathLike, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> None:
-    """Save tensors and metadata (see `save_folder`) atomically as one safetensors file: for checkpoints."""
+    """Save tensors and metadata (see `save_folder`) atomically as one safetensors file."""
     ready = contiguous(tensors)
     text = canonical(seal("state", ready, meta))
     blob = safetensors.torch.save(ready, {"sparsevae": text})

@@ -1,1 +1,1 @@
-"""Text in and out: reading, words, vocabularies and widths; numpy only."""
+"""Reading of texts, tokenizers, vocabularies and widths; numpy only."""

@@ -1,4 +1,4 @@
-"""Texts from what users have: lists, arrays, tables and files become a list of strings."""
+"""Conversion of lists, arrays, tables and files of texts to a list of strings."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ FILES = (".txt", ".csv", ".parquet")
 
 
 def read_texts(X: Any, *, column: str | None = None) -> list[str]:
-    r"""A list of strings from what users have.
+    r"""Convert X to a list of strings.
 
     ==================  ======================================================================================
     list, generator     of str; bytes are read as UTF-8
     numpy array         of strings, of shape (n,) or (n, 1)
-    Series, DataFrame   of pandas; of a DataFrame the column named, or the only one of text
-    path to .txt        one text a line, in UTF-8; an empty line is an empty text
-    path to .csv        with a header; the column named, or the only one of text
-    path to .parquet    the column named, or the only one of text
+    Series, DataFrame   of pandas; of a DataFrame the given column, or the only column of text
+    path to .txt        one text per line, in UTF-8; an empty line is an empty text
+    path to .csv        with a header; the given column, or the only column of text
+    path to .parquet    the given column, or the only column of text
     ==================  ======================================================================================
 
-    A str is taken for a path when it ends like one of these files and holds no line break. Half a surrogate pair, which
-    no file can hold, becomes U+FFFD.
+    A str is a path if it has one of these endings and no line break. Half a surrogate pair, which cannot be written to
+    a file, becomes U+FFFD.
 
     Raises
     ------
     TypeError
-        For one bare string, numbers, missing values and lists of words; the message says which text and what to do.
+        For one bare string, numbers, missing values and lists of words; the message names the text and a remedy.
     ValueError, FileNotFoundError
-        For a column or file that is not there, is not UTF-8 or has values missing; the message names the file.
+        For a column or file that is missing, is not UTF-8 or has missing values; the message names the file.
 
     Examples
     --------
@@ -100,7 +100,7 @@ def _as_text(item: Any, row: int) -> str:
 
 
 def _text_column(names: list[str], column: str | None, is_text: Callable[[int], bool], where: str) -> int:
-    """The place of the column named, or of the only one that holds text."""
+    """The index of the given column, or of the only column of text."""
     every = some(names)
     if column is not None:
         found = [j for j, name in enumerate(names) if name == column]
@@ -127,10 +127,6 @@ def _read_file(path: Path, column: str | None) -> Iterable[Any]:
         if column is not None:
             raise ValueError(f"{path} is plain text and has no columns; column={column!r} is for .csv and .parquet")
         return read_lines(path)
-    return _table_column(path, column)
-
-
-def _table_column(path: Path, column: str | None) -> list[Any]:
     table, _ = read_table(path, texts=True, column=column)
     types = table.schema.types
     chosen = table.column(_text_column(table.column_names, column, lambda k: is_text_type(types[k]), str(path)))

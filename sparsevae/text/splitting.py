@@ -1,10 +1,12 @@
-"""Tokenizers: a text becomes a list of words."""
+"""Tokenizers, which split a text into a list of words."""
 
 from __future__ import annotations
 
 import re
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator
+
+from sparsevae.exceptions import unknown
 
 UNKNOWN = "_UNK"
 LONGEST = 1000  # characters of one word; a longer run without white space is cut into words of this length
@@ -15,9 +17,8 @@ def _words() -> Callable[[str], list[str]]:
     from tokenizers import Regex
     from tokenizers.pre_tokenizers import Split
 
-    # A letter of a script without spaces is a word of its own, together with its marks; so is every sign and emoji
-    # (\X is what a reader sees as one character). Other letters, digits and underscores run together; an apostrophe
-    # holds two letters together.
+    # A letter of a script without spaces is a word, together with its combining marks; so is every sign and emoji
+    # (\X is one grapheme). A run of other letters, digits and underscores is a word, with apostrophes between letters.
     alone = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
     run = rf"(?:(?![{alone}])[\w\p{{M}}])++"
     matches = Split(Regex(rf"{run}(?:['’]{run})*+|\X"), "removed", invert=True)
@@ -25,14 +26,14 @@ def _words() -> Callable[[str], list[str]]:
     def split(piece: str) -> list[str]:
         if UNKNOWN not in piece:
             return low(piece)
-        return [  # rare words have been replaced already
+        return [  # UNKNOWN stands for words that were replaced before
             word
             for whole in cut(unicodedata.normalize("NFC", piece))
             for word in ([whole] if whole == UNKNOWN else low(whole))
         ]
 
     def low(piece: str) -> list[str]:
-        # lower case can undo the composed form, so it is made twice: the result must not change when split again
+        # normalised twice, since lower case can undo NFC: the result must not change if it is split again
         return cut(unicodedata.normalize("NFC", unicodedata.normalize("NFC", piece).lower()))
 
     def cut(piece: str) -> list[str]:
@@ -42,12 +43,12 @@ def _words() -> Callable[[str], list[str]]:
 
 
 def _space() -> Callable[[str], list[str]]:
-    """What stands between white space is a word."""
+    """Words between white space, unchanged."""
     return _slices
 
 
 def _paper() -> Callable[[str], list[str]]:
-    """A stand-in for HSVAE's preparation of DBpedia; see :class:`Vocabulary`."""
+    """An approximation of HSVAE's preparation of DBpedia; see :class:`Vocabulary`."""
     ascii_of = str.maketrans({**dict.fromkeys("‐‑‒–—―−", "-"), **_SPELT})
 
     def split(piece: str) -> list[str]:
@@ -66,7 +67,7 @@ _SPELT = {"ß": "ss", "æ": "ae", "Æ": "AE", "œ": "oe", "Œ": "OE", "ø": "o",
 _SPELT |= {"Đ": "D", "ð": "d", "þ": "th", "ı": "i", "×": "x", "⁄": "/"}
 _LINK = re.compile(r"(?:https?://|ftp://|www\.).*", re.IGNORECASE)
 _QUOTES = re.compile(r"['\"`]")
-# Words that keep their last point, or that are not taken apart.
+# Words that keep their last point, or that are not split.
 _ABBREVIATIONS = (
     "adm. and/or bros. capt. co. col. corp. dr. e.g. gen. gov. i.e. inc. jr. lt. ltd. messrs. mr. mrs. ms. mt. ph.d. "
     "prof. rep. rev. sen. sgt. sr. st. vs. jan. feb. mar. apr. may. jun. jul. aug. sep. sept. oct. nov. dec."
@@ -78,9 +79,9 @@ _BEFORE = re.compile(r"\.\.+|(?:US|us|A|C|HK|NZ)\$|\+(?![0-9])|[(){}\[\]<>#$%=&*
 _AFTER = re.compile(
     r"(?:\.\.+|[(){}\[\]<>#$&*,;:!?_]|(?<=[0-9])\+"
     rf"|(?<=[0-9])(?:{_UNITS})"
-    r"|(?<=[0-9%+)}\]-])\.|(?<=[A-Za-z0-9][a-z])\.|(?<=[A-Z][A-Z])\.)$"  # the point of an initial, J. or U.S., stays
+    r"|(?<=[0-9%+)}\]-])\.|(?<=[A-Za-z0-9][a-z])\.|(?<=[A-Z][A-Z])\.)$"  # not the point of an initial, J. or U.S.
 )
-_REACH = 8  # characters that _AFTER looks at
+_REACH = 8  # characters at the end that _AFTER can match or look behind at
 _BETWEEN = re.compile(
     r"(\.\.+|(?<=[0-9])[+*^-](?=[0-9-])|(?<=[a-z])\.(?=[A-Z])|(?<=[A-Za-z])(?:,|~|-{1,3})(?=[A-Za-z])"
     r"|(?<=[A-Za-z0-9])[:<>=/](?=[A-Za-z]))"
@@ -88,7 +89,7 @@ _BETWEEN = re.compile(
 
 
 def _english(piece: str) -> list[str]:
-    """Take signs off both ends of an ASCII piece, then cut what is left at hyphens, slashes and lost spaces."""
+    """Split off signs at both ends of an ASCII piece, then split the rest at hyphens, slashes and missing spaces."""
     start, end = 0, len(piece)
     before, after = [], []
     middle: list[str] | None = None
@@ -113,15 +114,16 @@ TOKENIZERS: dict[str, Callable[[], Callable[[str], list[str]]]] = {"paper": _pap
 
 
 def splitter(tokenizer: str) -> Callable[[], Callable[[str], list[str]]]:
+    """The factory of the function that splits a piece of text into words; a ValueError for an unknown tokenizer."""
     if tokenizer not in TOKENIZERS:
-        raise ValueError(f"unknown tokenizer {tokenizer!r}: there are {', '.join(TOKENIZERS)}")
+        raise ValueError(unknown("tokenizer", str(tokenizer), TOKENIZERS))
     return TOKENIZERS[tokenizer]
 
 
 def split_all(tokenizer: str, texts: Iterable[str], enough: int | None = None) -> Iterator[list[str]]:
-    """Words of each text, or at least ``enough`` of them.
+    """The words of each text; of a longer text only the first ones, at least ``enough``.
 
-    A piece between white space is split once: most of a text are pieces seen before.
+    Each different piece between white space is split once, since most pieces of a text occur repeatedly.
     """
     split, seen = splitter(tokenizer)(), dict[str, list[str]]()
     for text in texts:

@@ -1,8 +1,8 @@
-"""Vocabularies: sentences become numbers, and numbers become sentences.
+"""Vocabularies: conversion of sentences to ids and of ids to sentences.
 
-A sentence of the model is its words followed by the end, EOS. Ids: 0 is padding, 1 is EOS, words follow from 2. Padding
-and EOS have no spelling, so that no text can contain them. The unknown word has one, ``_UNK``, and is one of the
-``size`` words: a vocabulary of 20,000 words has 20,002 ids, which is what HSVAE's published count of parameters needs.
+A sentence of the model is its words followed by EOS. Id 0 is padding, 1 is EOS, the words have the ids from 2. Padding
+and EOS have no spelling, so that no text can contain them. The unknown word is spelled ``_UNK`` and is one of the
+``size`` words: a vocabulary of 20,000 words has 20,002 ids, in agreement with HSVAE's published number of parameters.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from sparsevae.checks import check_number
+from sparsevae.checks import POSITIVE, In
 from sparsevae.text.ids import EOS, PAD
 from sparsevae.text.reading import read_texts
 from sparsevae.text.splitting import UNKNOWN, split_all, splitter
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 
 def _enough(counts: Sequence[int], total: int, least: int = 1_000, most: int = 20_000) -> int:
-    """How many words to keep, the unknown one among them, of those seen `counts` times, the most frequent first.
+    """Number of words to keep, the unknown one included, of words that occur `counts` times, in descending order.
 
-    `total` counts all words of the corpus, of which 5 per cent may stay unknown.
+    `total` is the number of all words of the corpus, of which at most 5 per cent become unknown.
 
     >>> _enough([60, 30, 6, 2, 1, 1], 100, least=2)  # three words, which are 96 of 100
     4
@@ -34,19 +34,19 @@ def _enough(counts: Sequence[int], total: int, least: int = 1_000, most: int = 2
     (2, 9)
     """
     wanted = int(np.searchsorted(np.cumsum(counts), 0.95 * total)) + 1
-    again = int(np.searchsorted(-np.asarray(counts), -1))  # words that are seen more than once
+    again = int(np.searchsorted(-np.asarray(counts), -1))  # number of words that occur more than once
     return min(max(min(wanted, again) + 1, least), most)
 
 
 class Sentences(NamedTuple):
-    """Sentences of different lengths end to end; row i is ``ids[offsets[i]:offsets[i + 1]]`` and ends in EOS.
+    """Concatenated sentences of different lengths; row i is ``ids[offsets[i]:offsets[i + 1]]`` and ends in EOS.
 
     Attributes
     ----------
     ids : int32 array of shape (sum of lengths,)
     offsets : int64 array of shape (n + 1,)
     cut : bool array of shape (n,)
-        Whether words were left out because the text was longer than max_length.
+        True if words were left out because the text was longer than max_length.
     """
 
     ids: NDArray[np.int32]
@@ -55,11 +55,11 @@ class Sentences(NamedTuple):
 
     @property
     def lengths(self) -> NDArray[np.int64]:
-        """(n,): words of each row, with its EOS; never 0."""
+        """Number of ids per row, its EOS included, (n,); never 0."""
         return np.diff(self.offsets)
 
     def take(self, rows: ArrayLike, width: int) -> NDArray[np.int64]:
-        """(len(rows), width): the rows asked for, with padding after EOS."""
+        """The given rows, with padding after EOS, (len(rows), width)."""
         rows = np.asarray(rows, dtype=np.int64)
         lengths = self.lengths[rows]
         if len(rows) and lengths.max() > width:
@@ -70,7 +70,7 @@ class Sentences(NamedTuple):
         return np.where(within < lengths[:, None], self.ids[at], PAD).astype(np.int64)
 
     def padded(self, width: int | None = None) -> NDArray[np.int64]:
-        """(n, width): every row; by default as wide as the longest."""
+        """Every row, (n, width); the default width is the length of the longest row."""
         n = len(self.offsets) - 1
         width = int(self.lengths.max(initial=1)) if width is None else width
         if n * width > 2**28:
@@ -81,7 +81,7 @@ class Sentences(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class Vocabulary:
-    """The words a model knows, and how a text is split into them; part of the model and stored with it.
+    """The words of a model and its tokenizer; a part of the model that is stored with it.
 
     Parameters
     ----------
@@ -89,13 +89,13 @@ class Vocabulary:
         Word i has the id i + 2. ``_UNK``, the unknown word, must be one of them.
     tokenizer : {"words", "space", "paper"}
         - ``"words"``: lower case, composed form (NFC); runs of letters and digits with inner apostrophes are words,
-          every other sign or emoji is a word of its own, and so is every letter of a script without spaces (Chinese,
-          Japanese, Thai, Lao, Khmer, Burmese). No text is unreadable; a word that is not known becomes ``_UNK``, and
-          ``_UNK`` stays what it is.
-        - ``"space"``: what stands between white space, unchanged: for text that is split already.
-        - ``"paper"``: after HSVAE's preparation of DBpedia. Letters become ASCII (accents are taken off, other scripts
-          vanish), links and quotes are dropped, then words are split by rules like spaCy's (signs at the ends; hyphens
-          between letters; abbreviations keep their point) and put in lower case.
+          every other sign or emoji is a word, and so is every letter of a script without spaces (Chinese, Japanese,
+          Thai, Lao, Khmer, Burmese). Every text can be split; a word outside the vocabulary becomes ``_UNK``, and
+          ``_UNK`` is not changed.
+        - ``"space"``: words between white space, unchanged, for text that was split before.
+        - ``"paper"``: after HSVAE's preparation of DBpedia. Letters become ASCII (accents and other scripts are
+          removed), links and quotes are removed, then words are split by rules like spaCy's (signs at the ends; hyphens
+          between letters; abbreviations keep their point) and converted to lower case.
 
     Attributes
     ----------
@@ -104,13 +104,13 @@ class Vocabulary:
 
     Notes
     -----
-    White space is never part of a word, and a run of over 1,000 characters without any is cut into words of 1,000. An
+    White space is never part of a word, and a run of over 1,000 characters without any is split into words of 1,000. An
     empty text is a sentence of EOS alone.
 
-    *Agreement of "paper" with the paper's own files.* Split again, all but one of the 493,227 tokens of its valid file
-    are themselves. With the spaces around signs taken out first, 99.8 per cent are found again. Of raw DBpedia texts
-    that are not in those files 8.3 per cent of our words are not among the paper's 20,000; in its valid file 8.4 per
-    cent are ``_UNK``. Measured by ``python -m reproductions.dbpedia_words``.
+    *Agreement of "paper" with the paper's own files.* All but one of the 493,227 tokens of its valid file are unchanged
+    when they are split again. If the spaces around signs are removed first, 99.8 per cent are recovered. Of raw DBpedia
+    texts that are not in those files 8.3 per cent of our words are not among the paper's 20,000; in its valid file 8.4
+    per cent are ``_UNK``. Measured by ``python -m reproductions.dbpedia_words``.
 
     Examples
     --------
@@ -137,9 +137,9 @@ class Vocabulary:
                 raise ValueError(f"expected words without white space, got {word!r}")
         if len(set(words)) != len(words):
             twice = next(word for word, count in Counter(words).items() if count > 1)
-            raise ValueError(f"the word {twice!r} stands in the vocabulary twice")
+            raise ValueError(f"the word {twice!r} is in the vocabulary twice")
         if UNKNOWN not in words:
-            raise ValueError(f"the vocabulary must hold {UNKNOWN!r}, for words it does not know: add it at the end")
+            raise ValueError(f"the vocabulary must contain {UNKNOWN!r}, for all other words: add it at the end")
         object.__setattr__(self, "words", words)
         object.__setattr__(self, "_ids", {word: i for i, word in enumerate(words, start=EOS + 1)})
 
@@ -153,25 +153,25 @@ class Vocabulary:
         min_count: int = 1,
         column: str | None = None,
     ) -> Vocabulary:
-        """Choose the most frequent words of a corpus.
+        """The vocabulary of the most frequent words of a corpus.
 
-        Words of one count are ordered alphabetically (by code point), so that the vocabulary depends on the counts
-        alone and not on the order of the texts. ``_UNK`` comes last.
+        Words of equal counts are in alphabetical order (by code point), so that the vocabulary depends on the counts
+        alone and not on the order of the texts. ``_UNK`` is the last word.
 
         Parameters
         ----------
         texts
-            Whatever :func:`read_texts` reads; ``column`` is its parameter.
+            Texts in any form that :func:`read_texts` accepts; ``column`` is its parameter.
         tokenizer : {"words", "space", "paper"}
         size : int or None
-            Most words, ``_UNK`` among them; at least 2. None: as many as leave at most 5 per cent of the corpus's words
-            unknown, and none that is seen but once, from 1,000 to 20,000.
+            Largest number of words, ``_UNK`` included; at least 2. None means the number at which at most 5 per cent of
+            the words of the corpus are unknown, without words that occur once, but at least 1,000 and at most 20,000.
         min_count : int
-            Words that are seen less often are left out.
+            Words that occur less often are left out.
         """
         if size is not None:
-            check_number("size", size, "an integer above 1, or None", lambda n: n > 1, whole=True)
-        check_number("min_count", min_count, "an integer above 0", lambda n: n > 0, whole=True)
+            In(2).check("size", size, "an integer, 2 or above, or None", whole=True)
+        POSITIVE.check("min_count", min_count, whole=True)
         corpus = read_texts(texts, column=column)
         counts: Counter[str] = Counter()
         for words in split_all(tokenizer, corpus):
@@ -182,13 +182,13 @@ class Vocabulary:
         frequent = sorted((w for w, c in counts.items() if c >= min_count), key=lambda w: (-counts[w], w))
         if not frequent:
             most = max(counts.values())
-            raise ValueError(f"no word is seen {min_count} times; the most frequent is seen {most} times")
+            raise ValueError(f"no word occurs {min_count} times; the most frequent occurs {most} times")
         if size is None:
             size = _enough([counts[w] for w in frequent], counts.total())
         return cls((*frequent[: size - 1], UNKNOWN), tokenizer)
 
     def __len__(self) -> int:
-        """Ids: the words, padding and EOS."""
+        """Number of ids: the words, padding and EOS."""
         return len(self.words) + EOS + 1
 
     def __repr__(self) -> str:
@@ -199,7 +199,7 @@ class Vocabulary:
         return self._ids[UNKNOWN]
 
     def split(self, texts: Any) -> list[list[str]]:
-        """The words of each text, known or not."""
+        """The words of each text, in the vocabulary or not."""
         return list(split_all(self.tokenizer, read_texts(texts)))
 
     def encode(self, texts: Any, *, max_length: int | None = None, column: str | None = None) -> Sentences:
@@ -208,17 +208,17 @@ class Vocabulary:
         Parameters
         ----------
         texts
-            Whatever :func:`read_texts` reads; ``column`` is its parameter.
+            Texts in any form that :func:`read_texts` accepts; ``column`` is its parameter.
         max_length : int or None
-            Most words of a sentence, its EOS not counted. Of a longer text the beginning is kept and EOS put behind
-            it, so that every row has one end; ``cut`` says which rows those are.
+            Largest number of words of a sentence, without its EOS. A longer text is cut, and EOS follows its last
+            word; ``cut`` is True for these rows.
         """
         if max_length is not None:
-            check_number("max_length", max_length, "at least 1 word, or None for no limit", lambda n: n > 0, whole=True)
+            POSITIVE.check("max_length", max_length, "an integer above 0 or None", whole=True)
         ids: list[int] = []
         offsets, cut = [0], []
         other = self.unknown
-        enough = None if max_length is None else max_length + 1  # one more tells whether the text is cut
+        enough = None if max_length is None else max_length + 1  # one more, to detect that a text is cut
         for words in split_all(self.tokenizer, read_texts(texts, column=column), enough):
             cut.append(max_length is not None and len(words) > max_length)
             ids += [self._ids.get(word, other) for word in words[:max_length]]
@@ -254,7 +254,7 @@ class Vocabulary:
 
     @classmethod
     def from_dict(cls, stored: Mapping[str, Any]) -> Vocabulary:
-        """What :meth:`to_dict` gave."""
+        """The inverse of :meth:`to_dict`."""
         if set(stored) != {"tokenizer", "words"}:
             raise ValueError(f"expected 'tokenizer' and 'words', got {sorted(map(str, stored))}")
         return cls(tuple(stored["words"]), stored["tokenizer"])

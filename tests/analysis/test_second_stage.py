@@ -287,7 +287,7 @@ def test_a_folder_of_an_earlier_version_loads_without_its_second_stage(
     with monkeypatch.context() as patched:
         patched.setattr(record, "FORMAT_VERSION", 1)
         storage.save_folder(tmp_path / "old", tensors | nested, meta | {"second_stage": meta})
-    with pytest.warns(UserWarning, match="old holds a second stage as earlier versions saved it, .*: fit it anew"):
+    with pytest.warns(UserWarning, match="old holds a second stage in an earlier format, .*: fit it again"):
         back = sv.load(tmp_path / "old")
     assert np.array_equal(back.sample(4), sv.load(kept).sample(4))
     back.save(tmp_path / "new")

@@ -669,7 +669,7 @@ MISTAKES = [
     ("fit VSC -d digits -o {new}/deep --schedule kl=constant:1", "this model has"),
     ("fit VSC -d digits -o {new} --data-option seed=x", "seed must be an integer, 0 or above, got 'x'"),
     ("fit VSC -d {header} -o {new}", "there are no rows"),
-    ("fit VSC -d {two} -o {new}", "holds 2 arrays (x, y): name one, in Python with key='x', on the command line with"),
+    ("fit VSC -d {two} -o {new}", "contains 2 arrays (x, y): name one, in Python with key='x', on the command line"),
     ("encode {none} -d digits -o {folder}", "expected a file to write, found a folder"),
     ("encode {none} -d digits -o {device}", "expected a file to write, found no regular file"),
     ("report {none} -d digits -o {nan}/page.html", "nan.csv is no folder"),

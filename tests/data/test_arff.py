@@ -78,9 +78,13 @@ def test_windows_line_ends_and_a_byte_order_mark_are_read_past(tmp_path):
 @pytest.mark.parametrize(
     ("text", "line", "message"),
     [
-        ("1,2,red\n", 9, "expected 4 values between commas, one for each attribute, got 3"),
+        ("1,2,red\n", 9, "expected 4 values between commas, one per attribute, got 3"),
         ("1,2,red,10,\n", 9, "expected 4 values .* got 5"),
-        ("1,2,red,10\n\nx,2,red,10\n", 11, "expected a finite number for 'length', or \\? where .* got 'x'"),
+        (
+            "1,2,red,10\n\nx,2,red,10\n",
+            11,
+            "expected a finite number for 'length', or \\? for a missing value; got 'x'",
+        ),
         ("inf,2,red,10\n", 9, "expected a finite number for 'length'"),
         ("1,,red,10\n", 9, 'expected a finite number for "it\'s a name"'),
         ("1,2,purple,10\n", 9, "'colour, main' has no value 'purple'; it was declared with"),

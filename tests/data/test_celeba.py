@@ -196,7 +196,7 @@ def test_a_damaged_list_is_refused(folder, text, message):
 def test_impossible_numbers_are_refused(folder, value):
     with pytest.raises(ValueError, match="size must be an integer above 0, got"):
         load("celeba", size=value)
-    with pytest.raises(ValueError, match="n must be None or an integer above 0, got"):
+    with pytest.raises(ValueError, match="n must be an integer above 0 or None, got"):
         load("celeba", n=value)
 
 

@@ -46,7 +46,7 @@ def test_npz_with_one_array_needs_no_key_and_one_with_several_does(tmp_path):
     np.savez_compressed(tmp_path / "two.npz", train=X, test=X[:2])
     np.testing.assert_array_equal(read_array(tmp_path / "one.npz").X, X)
     np.testing.assert_array_equal(load(tmp_path / "two.npz", key="test").X, X[:2])
-    with pytest.raises(ValueError, match=r"two.npz holds 2 arrays \(train, test\): name one.*--data-option key=train$"):
+    with pytest.raises(ValueError, match=r"contains 2 arrays \(train, test\): name one.*--data-option key=train$"):
         read_array(tmp_path / "two.npz")
     with pytest.raises(ValueError, match=r"two.npz: unknown key 'tset': did you mean 'test'\? There are: train, test$"):
         read_array(tmp_path / "two.npz", key="tset")
@@ -321,5 +321,5 @@ def test_a_missing_file_and_a_foreign_ending_are_named(tmp_path):
     with pytest.raises(ValueError, match=r"unknown file ending '.txt': there are: .npy, .npz, .csv, .parquet"):
         load("table.txt")
     np.save(tmp_path / "x.npy", X)
-    with pytest.raises(ValueError, match=r"only a .npz file can hold"):
+    with pytest.raises(ValueError, match=r"only a .npz file can contain"):
         read_array(tmp_path / "x.npy", key="a")

@@ -85,7 +85,7 @@ def test_features_that_are_not_there_are_asked_for(own, made_up):
         load("uci-har", features=True)
     write_original(own, made_up)
     (own / "test" / "X_test.txt").unlink()
-    with pytest.raises(FileNotFoundError, match=r"X_test\.txt is not there"):
+    with pytest.raises(FileNotFoundError, match=r"X_test\.txt does not exist"):
         load("uci-har", features=True)
 
 

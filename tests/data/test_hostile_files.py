@@ -448,7 +448,7 @@ BOMBS: dict[str, tuple[str, Callable[[], bytes], str]] = {  # name, content, wha
     "npz with a shape below zero": ("x.npz", lambda: archive({"a.npy": forged((-2, -1))}), "cannot be read as .npz"),
     "npz without an array": ("x.npz", lambda: archive({"a.npy": b"a text"}), "cannot be read as .npz"),
     "npz of a picture": ("x.npz", lambda: archive({"a.png": b"a text"}), "cannot be read as .npz"),
-    "npz of nothing": ("x.npz", lambda: archive({}), "it holds no array"),
+    "npz of nothing": ("x.npz", lambda: archive({}), "it contains no array"),
     "npz, encrypted": ("x.npz", encrypted, "encrypted"),
     "npz of endless rows": ("x.npz", lambda: without_end(10**9), "would become 8 GB in memory"),
     "npz of more rows than there are numbers": ("x.npz", lambda: without_end(2**62), "not a whole sparse|would become"),

@@ -54,7 +54,7 @@ def test_images_become_rows_and_labels_stay_beside_them(tiny, name):
     ("file", "array", "message"),
     [
         (mnist.FILES[0], np.zeros((5, 27, 28), np.uint8), "expected uint8 images of shape"),
-        (mnist.FILES[1], np.zeros(4, np.uint8), "expected 5 uint8 labels, one for each image"),
+        (mnist.FILES[1], np.zeros(4, np.uint8), "expected 5 uint8 labels, one per image"),
         (mnist.FILES[2], np.zeros(2, np.uint8), "expected uint8 images"),
     ],
 )

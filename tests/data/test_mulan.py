@@ -76,7 +76,7 @@ def test_rows_without_a_label_are_dropped_from_both_parts_if_asked(files):
         ("<names/>", "line 1: expected <labels>, got <names>"),
         ("<labels>\n<label name='a'/>\n<tag name='b'/></labels>", "line 3: expected <label>, got <tag>"),
         ("<labels>\n\n<label/></labels>", "line 3: expected <label name="),
-        ("<labels>\n<label name='a'/>\n<label name='a'/></labels>", "line 3: the label 'a' stands in line 2 already"),
+        ("<labels>\n<label name='a'/>\n<label name='a'/></labels>", "line 3: the label 'a' is in line 2 too"),
         ("<labels></labels>", "no label in it"),
     ],
 )
@@ -112,7 +112,7 @@ def test_a_label_that_is_not_surely_0_or_1_is_refused(files, kind, cell):
 def test_a_table_of_labels_alone_is_refused(files):
     (files / "train.arff").write_text("@attribute a {0,1}\n@data\n1\n")
     (files / "labels.xml").write_text("<labels><label name='a'/></labels>")
-    with pytest.raises(ValueError, match="every attribute is a label, and no feature is left"):
+    with pytest.raises(ValueError, match=r"every attribute is a label in .*labels\.xml, and no feature is left"):
         read_mulan(files / "train.arff", files / "labels.xml")
 
 
@@ -138,7 +138,7 @@ def test_cal500_is_split_in_the_order_of_the_file_or_by_a_seed(own):
     assert load("cal500", n_train=10).X_test is None
     assert load("cal500", n_train=6, drop_unlabelled=True).X[:, 0].tolist() == [0, 1, 2, 4, 5]
     for n in (0, 11):
-        with pytest.raises(ValueError, match=f"n_train must lie between 1 and the 10 rows of cal500, got {n}"):
+        with pytest.raises(ValueError, match=f"n_train must be an integer from 1 to 10, the number of rows, got {n}"):
             load("cal500", n_train=n)
 
 

@@ -105,7 +105,7 @@ def test_a_train_file_of_ones_own_replaces_the_pool(packed, tmp_path):
     (own.parent / "train_class_label.txt").write_text("1\n14\n")
     with pytest.raises(ValueError, match="line 2: expected a class from 0 to 13, got '14'"):
         load("dbpedia", train=own)
-    with pytest.raises(FileNotFoundError, match=r"nowhere\.txt is not there"):
+    with pytest.raises(FileNotFoundError, match=r"nowhere\.txt does not exist"):
         load("dbpedia", train=tmp_path / "nowhere.txt")
 
 
@@ -140,7 +140,7 @@ def test_damaged_files_are_refused_by_name(packed):
         load("dbpedia")
     pack(packed / "test.tsv.xz", TEST)
     (packed / "train_pool.tsv.xz").unlink()
-    with pytest.raises(FileNotFoundError, match=r"train_pool\.tsv\.xz is not there"):
+    with pytest.raises(FileNotFoundError, match=r"train_pool\.tsv\.xz does not exist"):
         load("dbpedia")
 
 
@@ -192,7 +192,10 @@ def test_splits_that_cannot_be_are_refused(reviews, options, message):
 
 def test_reviews_without_stars_are_refused_with_their_line(reviews):
     pack(reviews / "reviews.tsv.xz", [(1, "a", "good"), (6, "a", "bad")])
-    with pytest.raises(ValueError, match=r"line 2: expected stars \(1 to 5\), source and text between tabs, got '6"):
+    with pytest.raises(ValueError, match=r"line 2: expected stars \(1 to 5\), got '6'"):
+        load("yelp")
+    pack(reviews / "reviews.tsv.xz", [(1, "a", "good"), (2, "bad")])
+    with pytest.raises(ValueError, match=r"line 2: expected 3 fields between tabs, got 2"):
         load("yelp")
     (reviews / "reviews.tsv.xz").write_bytes(b"nothing")
     with pytest.raises(ValueError, match=r"not a whole \.xz file"):

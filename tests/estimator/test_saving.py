@@ -539,7 +539,7 @@ def test_weights_of_another_shape_are_refused(copy: Path, tmp_path: Path) -> Non
 
 def test_a_schedule_of_a_later_version_is_named(copy: Path) -> None:
     forge_json(copy, lambda stored: stored["meta"]["training"].update(schedules={"kl_z": {"$Sawtooth": {}}}))
-    with pytest.raises(StorageError, match=r"a 'Sawtooth', which this version does not know; a later one may"):
+    with pytest.raises(StorageError, match=r"a 'Sawtooth', which this version cannot read; a later one may"):
         sv.load(copy)
 
 

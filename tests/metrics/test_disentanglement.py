@@ -235,13 +235,13 @@ def test_dci_is_made_of_its_importances_and_of_its_seed():
         (lambda: mig(GRID, GRID, n_bins=2.5), "n_bins must be an integer, 2 or above, got 2.5"),
         (lambda: mig(GRID * np.nan, GRID), "Z must hold finite"),
         (lambda: mig(GRID, GRID[:, 0]), r"factors must have two dimensions.*\(64,\)"),
-        (lambda: mig(GRID, GRID, discrete=[True]), "3 booleans, one a factor"),
+        (lambda: mig(GRID, GRID, discrete=[True]), "3 booleans, one per factor"),
         (lambda: modularity(GRID, GRID[:, :1]), "at least two factors"),
-        (lambda: dci(GRID, GRID, predictor="tree"), "one of 'forest', 'boosting', 'lasso'; got 'tree'"),
-        (lambda: dci(GRID, GRID, test_share=1 - 1e-6), "at least two rows to test on"),
-        (lambda: dci(GRID, GRID, test_share="a"), "test_share must be a share between 0 and 1, got 'a'"),
+        (lambda: dci(GRID, GRID, predictor="tree"), "predictor must be 'forest', 'boosting' or 'lasso', got 'tree'"),
+        (lambda: dci(GRID, GRID, test_share=1 - 1e-6), "at least two rows for testing"),
+        (lambda: dci(GRID, GRID, test_share="a"), "test_share must be a number in \\(0, 1\\), got 'a'"),
         (lambda: dci(GRID, np.eye(64, dtype=int)[:, :2]), "factor 0 has one value only"),
-        (lambda: dci_completeness([[1.0, -1.0]]), "none below zero"),
+        (lambda: dci_completeness([[1.0, -1.0]]), "none below 0"),
     ],
 )
 def test_bad_input_is_named(call, message):

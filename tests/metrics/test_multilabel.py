@@ -34,7 +34,7 @@ def test_micro_and_both_macro_f1_by_hand():
 
 
 def test_an_unknown_definition_meets_the_list():
-    with pytest.raises(ValueError, match="definition must be one of mean, harmonic; got 'weighted'"):
+    with pytest.raises(ValueError, match="definition must be 'mean' or 'harmonic', got 'weighted'"):
         macro_f1(TRUE, PRED, definition="weighted")
 
 
@@ -164,7 +164,8 @@ def test_the_interval_narrows_with_rows_and_is_the_same_for_sparse_labels():
 
 
 @pytest.mark.parametrize(
-    ("options", "message"), [({"level": 1.0}, "level must lie"), ({"n_resamples": 0}, "at least 1")]
+    ("options", "message"),
+    [({"level": 1.0}, "level must be a number in"), ({"n_resamples": 0}, "n_resamples must be an integer above 0")],
 )
 def test_an_impossible_interval_is_refused(options, message):
     with pytest.raises(ValueError, match=message):

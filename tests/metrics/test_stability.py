@@ -90,7 +90,7 @@ def test_sparse_codes_match_as_dense_ones():
         (lambda: match_units(Z, Z * np.nan), "B must hold finite"),
         (lambda: match_units(Z, Z, np.eye(6)), "both models or for neither"),
         (lambda: match_units(Z, Z, np.eye(6), np.eye(5)), "one row per unit, 6 and 6"),
-        (lambda: match_units(Z, Z, np.eye(6), np.ones((6, 2))), "of one length"),
+        (lambda: match_units(Z, Z, np.eye(6), np.ones((6, 2))), "of equal length"),
         (lambda: seed_stability([Z]), "at least two models; got 1"),
         (lambda: seed_stability([Z, Z], [np.eye(6)]), "got 1 and 2"),
     ],

@@ -186,7 +186,7 @@ def test_impossible_parameters_are_refused(parameters: dict[str, Any], message: 
 
 def test_what_is_no_label_matrix_is_refused() -> None:
     X, Y = data()
-    with pytest.raises(ValueError, match="y must hold 0 and 1 alone, one column for each label"):
+    with pytest.raises(ValueError, match="y must hold 0 and 1 alone, one column per label"):
         LinearMultiLabel().fit(X, Y * 2)
     with pytest.raises(NotFittedError):
         LinearMultiLabel().predict(X)

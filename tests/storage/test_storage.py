@@ -171,7 +171,7 @@ def test_a_folder_of_the_first_format_is_still_read(tmp_path: Path) -> None:
 def test_an_unfinished_run_of_the_first_format_is_refused_in_one_line(tmp_path: Path) -> None:
     data = zlib.decompress(base64.b85decode("".join(GOLDEN["state"].split())))
     (tmp_path / "checkpoint.safetensors").write_bytes(data)
-    words = r"checkpoint\.safetensors is an unfinished run of an earlier sparsevae, .*; .*begin it anew"
+    words = r"checkpoint\.safetensors is an unfinished run of an earlier sparsevae, .*; .*start it again"
     with pytest.raises(StorageError, match=words) as refused, RunFolder(tmp_path, {}).open(resume=True):
         pass
     assert "\n" not in str(refused.value)

@@ -302,7 +302,7 @@ def test_a_text_over_the_limit_is_cut_marked_and_still_ends():
     np.testing.assert_array_equal(rows.cut, [True, False, False])
     np.testing.assert_array_equal(rows.lengths, [3, 1, 3])
     assert (rows.padded()[[0, 2], 2] == EOS).all()
-    with pytest.raises(ValueError, match="max_length must be at least 1 word"):
+    with pytest.raises(ValueError, match="max_length must be an integer above 0 or None"):
         FREE.encode(TEXTS, max_length=0)
 
 
@@ -335,14 +335,14 @@ def test_a_vocabulary_survives_json():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Vocabulary(("a", "a", UNKNOWN)), "'a' stands in the vocabulary twice"),
-        (lambda: Vocabulary(("a",)), "must hold '_UNK'"),
+        (lambda: Vocabulary(("a", "a", UNKNOWN)), "'a' is in the vocabulary twice"),
+        (lambda: Vocabulary(("a",)), "must contain '_UNK'"),
         (lambda: Vocabulary(("a b", UNKNOWN)), "words without white space, got 'a b'"),
         (lambda: Vocabulary(("", UNKNOWN)), "words without white space, got ''"),
-        (lambda: Vocabulary((UNKNOWN,), "spacy"), "unknown tokenizer 'spacy': there are paper, space, words"),
+        (lambda: Vocabulary((UNKNOWN,), "spacy"), r"'spacy': did you mean 'space'\? There are: paper, space, words"),
         (lambda: Vocabulary.fit(["a"], tokenizer="spacy"), "unknown tokenizer"),
-        (lambda: Vocabulary.fit(["a"], size=1), "size must be an integer above 1, or None, got 1"),
-        (lambda: Vocabulary.fit(["a a"], min_count=3), "no word is seen 3 times; the most frequent is seen 2 times"),
+        (lambda: Vocabulary.fit(["a"], size=1), "size must be an integer, 2 or above, or None, got 1"),
+        (lambda: Vocabulary.fit(["a a"], min_count=3), "no word occurs 3 times; the most frequent occurs 2 times"),
         (lambda: FREE.decode(np.array([2, 1])), r"for one row pass \[row\]"),
         (lambda: FREE.decode([[2.5]]), "expected rows of ids"),
         (lambda: FREE.decode([[3]]), "ids go from 0 to 2, got 3 to 3"),
@@ -384,7 +384,7 @@ def test_no_other_widths_pad_less(lengths, n_widths):
     [
         (lambda: choose_widths([]), "each at least 1"),
         (lambda: choose_widths([0]), "each at least 1"),
-        (lambda: choose_widths([1], 0), "n_widths and multiple"),
+        (lambda: choose_widths([1], 0), "n_widths must be an integer above 0, got 0"),
     ],
 )
 def test_widths_that_cannot_be_are_refused(make, message):

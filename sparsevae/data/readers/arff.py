@@ -22,7 +22,7 @@ _NUMERIC = ("numeric", "real", "integer")
 
 
 class Arff(NamedTuple):
-    """X (n, d), the names of the columns, and for each the values it may have where it is nominal, else None."""
+    """X (n, d), the names of the columns, and per column the legal values if it is nominal, else None."""
 
     X: Rows
     columns: tuple[str, ...]
@@ -32,20 +32,20 @@ class Arff(NamedTuple):
 def read_arff(path: str | os.PathLike[str]) -> Arff:
     """Read an ARFF file of numeric and nominal columns.
 
-    A nominal column whose values are all numbers, such as {2, 10, 1}, keeps them; of any other, a value becomes its
-    place in the declaration, 0, 1, ... A missing value, ``?``, becomes NaN. Keywords may be written in any case; names
-    and values may stand in single or double quotes, with a backslash before a quote inside; lines that begin with %
+    A nominal column whose values are all numbers, such as {2, 10, 1}, keeps them; in any other, a value becomes its
+    index in the declaration, 0, 1, ... A missing value, ``?``, becomes NaN. Keywords are case-insensitive; names
+    and values may be in single or double quotes, with a backslash before a quote inside; lines that begin with %
     are comments.
 
     Returns
     -------
-    Arff ``(X, columns, values)``; X is float64. Where the rows are sparse, ``{index value, ...}`` with indices from
-    0, X is CSR: what a row does not name is 0, and in a nominal column the first of its values.
+    Arff ``(X, columns, values)``; X is float64. If the rows are sparse, ``{index value, ...}`` with indices from 0,
+    X is CSR: an index that a row leaves out is 0, and in a nominal column the first of its values.
 
     Raises
     ------
     ValueError
-        With the file and the line, for whatever is not as said above; columns of text and dates are no numbers.
+        With the file and the line, if the file is not of this form or has columns of text or dates.
 
     Examples
     --------
@@ -112,7 +112,7 @@ def _declaration(line: str) -> tuple[str, tuple[str, ...] | None]:
 
 
 def _numbers(values: tuple[str, ...]) -> list[float]:
-    """What the values of a nominal column count as: themselves where all are numbers, else 0, 1, ..."""
+    """The values of a nominal column as numbers: the values if all are finite numbers, else 0, 1, ..."""
     try:
         numbers = [float(value) for value in values]
     except ValueError:
@@ -121,7 +121,7 @@ def _numbers(values: tuple[str, ...]) -> list[float]:
 
 
 def _reader(name: str, values: tuple[str, ...] | None) -> Callable[[str], float]:
-    """From a cell's text to its number."""
+    """A function from the text of a cell to its number."""
     known = None if values is None else dict(zip(values, _numbers(values), strict=True))
 
     def read(cell: str) -> float:
@@ -138,7 +138,7 @@ def _reader(name: str, values: tuple[str, ...] | None) -> Callable[[str], float]
         except ValueError:
             number = math.nan
         if not math.isfinite(number):
-            raise ValueError(f"expected a finite number for {short(name)}, or ? where it is missing; got {short(cell)}")
+            raise ValueError(f"expected a finite number for {short(name)}, or ? for a missing value; got {short(cell)}")
         return number
 
     return read
@@ -147,12 +147,12 @@ def _reader(name: str, values: tuple[str, ...] | None) -> Callable[[str], float]
 def _dense(line: str, read: list[Callable[[str], float]]) -> list[float]:
     cells = _cells(line)
     if len(cells) != len(read):
-        raise ValueError(f"expected {len(read)} values between commas, one for each attribute, got {len(cells)}")
+        raise ValueError(f"expected {len(read)} values between commas, one per attribute, got {len(cells)}")
     return [number(cell) for number, cell in zip(read, cells, strict=True)]
 
 
 def _sparse(line: str, read: list[Callable[[str], float]]) -> dict[int, float]:
-    """``{index value, ...}``; the numbers that are named, by index."""
+    """The numbers of a row ``{index value, ...}``, by index."""
     if not line.endswith("}"):
         raise ValueError(f"a sparse row must end with }}, got {short(line)}")
     inside = line[1:-1].strip()
@@ -168,14 +168,14 @@ def _sparse(line: str, read: list[Callable[[str], float]]) -> dict[int, float]:
 
 
 def _cells(text: str) -> list[str]:
-    """What stands between commas; a comma in quotes is none."""
+    """The values between commas; a comma in quotes does not separate."""
     if "'" not in text and '"' not in text:
         return [cell.strip() for cell in text.split(",")]
     return [_plain(match[1]) for match in _each(_CELL, text)]
 
 
 def _each(pattern: re.Pattern[str], text: str) -> Iterator[re.Match[str]]:
-    """Matches one behind the other; each ends with a comma, the last with the text."""
+    """Consecutive matches that cover the text; each ends with a comma, the last at the end of the text."""
     place = 0
     while True:
         match = pattern.match(text, place)
@@ -189,13 +189,13 @@ def _each(pattern: re.Pattern[str], text: str) -> Iterator[re.Match[str]]:
 
 
 def _plain(text: str) -> str:
-    """Without quotes around it and backslashes in it."""
+    """The text without the quotes around it and the backslashes in it."""
     text = text.strip()
     return re.sub(r"\\(.)", r"\1", text[1:-1]) if text[:1] in ("'", '"') else text
 
 
 def short(text: str) -> str:
-    """In quotes, and no longer than a message bears."""
+    """The text in quotes, cut to 60 characters."""
     return repr(text if len(text) <= 60 else text[:57] + "...")
 
 
@@ -205,10 +205,10 @@ def _matrix(path: Path, size: int, rows: list[Any], values: list[tuple[str, ...]
         return np.array(rows, dtype=np.float64)
     from scipy.sparse import csr_array
 
-    # what a row need not name, where it is not zero
-    silent = {index: first for index, v in enumerate(values) if v is not None and (first := _numbers(v)[0])}
-    check_size(path, 100 * len(silent) * len(rows), size)  # a short row may stand for as many numbers as it likes
-    full = [silent | row for row in rows]
+    # the values other than zero of what a row leaves out
+    implied = {index: first for index, v in enumerate(values) if v is not None and (first := _numbers(v)[0])}
+    check_size(path, 100 * len(implied) * len(rows), size)  # a short row may imply many numbers
+    full = [implied | row for row in rows]
     X = csr_array(
         (
             np.array([row[index] for row in full for index in sorted(row)], dtype=np.float64),

@@ -14,26 +14,26 @@ from sparsevae.files import check_size, opened, parsing, size_of
 
 # third byte of the magic number -> type of the values
 TYPES = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
-_MOST_DIMENSIONS = 64  # of numpy's arrays
+_MOST_DIMENSIONS = 64  # of a numpy array
 _CHUNK = 2**22
 
 
 def read_idx(path: str | os.PathLike[str]) -> np.ndarray:
-    """Read one IDX file, plain or gzipped, and prove that it is whole; no more is unpacked than its header promises.
+    """Read one IDX file, plain or gzipped, after a check that its length is the one in its header.
 
     The layout is two zero bytes, one byte for the type (8 is uint8), one byte for the number of dimensions
-    k, then k sizes of four bytes, then the values with the last index running fastest. So images of MNIST
-    start with 2051 = 0x00000803 and labels with 2049 = 0x00000801.
+    k, then k sizes of four bytes, then the values in C order. So images of MNIST start with 2051 = 0x00000803 and
+    labels with 2049 = 0x00000801.
 
     Returns
     -------
-    ndarray of the shape and type in the header, in the machine's byte order.
+    ndarray of the shape and type in the header, in the byte order of the machine.
 
     Raises
     ------
     ValueError
-        If the file is not IDX, or holds fewer or more values than its header promises; or if it promises more than
-        memory holds, or a gzipped one over 256 MB and over 200 times its own size.
+        If the file is not IDX, has fewer or more values than its header states, or would not fit into memory; a
+        gzipped one also if it unpacks to over 256 MB and over 200 times its size.
     """
     with opened(path) as file:
         packed = file.read(2) == b"\x1f\x8b"
@@ -42,7 +42,7 @@ def read_idx(path: str | os.PathLike[str]) -> np.ndarray:
         stream: Any = gzip.GzipFile(fileobj=file) if packed else file
 
         def read(into: memoryview) -> int:
-            """Bytes read into a buffer, fewer only where the file ends."""
+            """Fill a buffer, and return the number of bytes read: fewer only at the end of the file."""
             done = 0
             with parsing(path, "damaged gzip file", "; fetch it again"):
                 while done < len(into) and (more := stream.readinto(into[done : done + _CHUNK])):
@@ -69,9 +69,9 @@ def read_idx(path: str | os.PathLike[str]) -> np.ndarray:
         check_size(path, want, size if packed else None, "; unpack it")
         values = np.empty(math.prod(shape), dtype)
         _check_length(path, shape, want, read(values.view("u1").data))
-        if packed and read(memoryview(bytearray(1))):  # the end of a gzip file also proves its checksum
+        if packed and read(memoryview(bytearray(1))):  # reading to the end of a gzip file checks its checksum
             raise DataFileError(f"{path}: too long: shape {shape} needs {want} bytes of values, there are more")
-    with parsing(path, "not an IDX file of a shape that numpy knows"):
+    with parsing(path, "not an IDX file of a shape that numpy supports"):
         return values.reshape(shape).astype(dtype.newbyteorder("="), copy=False)
 
 

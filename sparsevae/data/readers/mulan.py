@@ -1,4 +1,4 @@
-"""Mulan's format: an ARFF table, and an XML file that says which of its columns are labels."""
+"""Mulan's format: an ARFF table, and an XML file that lists which of its columns are labels."""
 
 from __future__ import annotations
 
@@ -24,25 +24,25 @@ def read_mulan(
     name: str | None = None,
     about: str | None = None,
 ) -> Dataset:
-    """Read any multi-label set in Mulan's format.
+    """Read a multi-label data set in Mulan's format.
 
     Parameters
     ----------
     table : path
         The ARFF file (:func:`read_arff`).
     labels : path
-        The XML file with the names of the columns that are labels (:func:`read_labels`); they hold 0 and 1.
+        The XML file with the names of the columns that are labels (:func:`read_labels`), whose values are 0 and 1.
     test : path or None
         Another ARFF file of the same columns, for X_test and y_test.
     drop_unlabelled : bool
         Leave out the rows without any label.
     name, about : str or None
-        For the Dataset; None takes them from the file's name.
+        For the Dataset; None means the name of the file.
 
     Returns
     -------
-    Dataset with X float64 of shape (n, d), CSR where the file has sparse rows; y uint8 of shape (n, L), its columns
-    in the order of the XML file, named by ``label_names``; ``columns`` names the features.
+    Dataset with X float64 of shape (n, d), CSR if the file has sparse rows; y uint8 of shape (n, L), its columns
+    in the order of the XML file, named by ``label_names``; ``columns`` are the names of the features.
     """
     names = read_labels(labels)
     parts, columns = [], None
@@ -64,7 +64,7 @@ def as_dataset(
     about: str,
     drop_unlabelled: bool,
 ) -> Dataset:
-    """One or two parts (X, Y), training and testing, as a Dataset."""
+    """A Dataset of one or two parts (X, Y): training, and testing if there is a second part."""
     if drop_unlabelled:
         parts = [(X[np.flatnonzero(Y.any(1))], Y[Y.any(1)]) for X, Y in parts]
     (X, Y), (X_test, Y_test) = parts[0], parts[1] if len(parts) > 1 else (None, None)
@@ -72,23 +72,23 @@ def as_dataset(
 
 
 def _features(table: Arff, names: tuple[str, ...]) -> tuple[str, ...]:
-    """The columns that are no labels."""
+    """The columns that are not labels."""
     labels = set(names)
     return tuple(column for column in table.columns if column not in labels)
 
 
 def _part(path: Path, table: Arff, names: tuple[str, ...], labels: Path) -> tuple[Rows, np.ndarray]:
-    """X (n, d) of the features and Y (n, L) of the labels, in the order of their names."""
+    """X (n, d), the features, and Y (n, L), the labels in the order of their names."""
     where = {column: index for index, column in enumerate(table.columns)}
     for name in names:
         if name not in where:
-            close = get_close_matches(name, where, n=1)  # not the whole list: there may be thousands
+            close = get_close_matches(name, where, n=1)  # not all names: there may be thousands
             hint = f"; did you mean {short(close[0])}?" if close else ""
             raise ValueError(f"{labels} names a label {short(name)}, and {path} has no such attribute{hint}")
     inside = [where[name] for name in names]
     outside = [where[column] for column in _features(table, names)]
     if not outside:
-        raise ValueError(f"{path}: by {labels} every attribute is a label, and no feature is left")
+        raise ValueError(f"{path}: every attribute is a label in {labels}, and no feature is left")
     chosen = table.X[:, inside]
     Y = np.asarray(chosen.toarray() if hasattr(chosen, "toarray") else chosen)
     for label, name in enumerate(names):
@@ -101,7 +101,7 @@ def _part(path: Path, table: Arff, names: tuple[str, ...], labels: Path) -> tupl
 
 
 def read_labels(path: str | os.PathLike[str]) -> tuple[str, ...]:
-    """The names of the labels in Mulan's XML, in the order of the file; of nested labels the outer comes first.
+    """Read the names of the labels from Mulan's XML, in the order of the file; an outer label precedes its inner ones.
 
     Examples
     --------
@@ -134,7 +134,7 @@ def read_labels(path: str | os.PathLike[str]) -> tuple[str, ...]:
         if not name:
             raise fault('expected <label name="...">, got a label without a name')
         if name in names:
-            raise fault(f"the label {short(name)} stands in line {names[name]} already")
+            raise fault(f"the label {short(name)} is in line {names[name]} too")
         names[name] = parser.CurrentLineNumber
 
     def end(tag: str) -> None:
@@ -142,8 +142,8 @@ def read_labels(path: str | os.PathLike[str]) -> tuple[str, ...]:
         depth -= 1
 
     def entity(name: str, *rest: Any) -> None:
-        # a few entities could stand for gigabytes
-        raise fault(f"the entity {short(name)} is declared; write out what it stands for")
+        # a few entities can expand to gigabytes
+        raise fault(f"the entity {short(name)} is declared; replace it by its value")
 
     parser.StartElementHandler, parser.EndElementHandler, parser.EntityDeclHandler = start, end, entity
     with parsing(path, "not XML"):

@@ -1,1 +1,1 @@
-"""The data sets that have a name, one file each."""
+"""The named data sets, one file each."""

@@ -1,4 +1,4 @@
-"""CelebA: aligned photographs of faces, small and square, with forty attributes."""
+"""CelebA: aligned photographs of faces, cropped to small squares, with forty attributes."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sparsevae.checks import check_number
+from sparsevae.checks import POSITIVE
 from sparsevae.data.dataset import Dataset
 from sparsevae.data.fetch import ByHand
 from sparsevae.exceptions import DataFileError, unknown
 from sparsevae.files import check_size, opened, parsing, read_all, read_lines, size_of
+from sparsevae.parameters import check_value
 
 ABOUT = (
     "202,599 aligned photographs of 10,177 celebrities with 40 binary attributes (Liu, Luo, Wang and Tang), cropped "
@@ -29,7 +30,7 @@ CELEBA = ByHand(
     "celeba",
     ("celeba", "celeba-10k"),
     ("*.zip", "**/*.jpg"),
-    "Its terms allow nobody to pass it on: accept them at https://mmlab.ie.cuhk.edu.hk/projects/CelebA.html and "
+    "Its terms forbid passing it on: accept them at https://mmlab.ie.cuhk.edu.hk/projects/CelebA.html and "
     "download img_align_celeba.zip (aligned and cropped images); for labels list_attr_celeba.txt, for the official "
     "split list_eval_partition.txt. Unpacked or not, both are read.",
 )
@@ -38,7 +39,7 @@ CROP = (0, 10, 89, 99)  # left, top, right, bottom of the square, at half the si
 ATTRIBUTES = ("list_attr_celeba.txt", "list_attr_celeba.csv", "attributes.csv", "attributes.csv.xz")
 PARTITION = ("list_eval_partition.txt", "list_eval_partition.csv")
 PARTS = {"validation": 1, "test": 2}  # 0 is training
-BLOCK = 256  # pictures a thread decodes at a time
+BLOCK = 256  # pictures that a thread decodes at a time
 
 
 def make(
@@ -48,12 +49,12 @@ def make(
     n: int | None = None,
     test: str = "test",
 ) -> Dataset:
-    """Decode the pictures: cut out the square of the full width around the face, resize it to ``size`` x ``size``.
+    """Decode the pictures: crop each to a square of its full width around the face, resized to ``size`` x ``size``.
 
     The square is rows 20 .. 197 of the published 178 x 218 pixels (rows 10 .. 98 of pictures at half that size);
     resizing averages with a triangle as wide as the reduction (PIL's antialiased bilinear filter).
 
-    The split is the official one where ``list_eval_partition.txt`` (or ``.csv``) lies beside the pictures: X is the
+    The split is the official one if ``list_eval_partition.txt`` (or ``.csv``) is beside the pictures: X is the
     training part (162,770 pictures of the whole set), X_test the part named by ``test``. Without that file the
     last tenth of the pictures, in the order of their names, is the test set.
 
@@ -61,23 +62,22 @@ def make(
     ----------
     path : str, path or None
         A folder of .jpg files (folders inside it are searched too) or one with a zip of them, or the zip. None
-        looks in ``$SPARSEVAE_DATA/celeba/`` and ``$SPARSEVAE_DATA/celeba-10k/``.
+        means ``$SPARSEVAE_DATA/celeba/`` or ``$SPARSEVAE_DATA/celeba-10k/``.
     size : int
         Side of the result in pixels.
     n : int or None
-        Only the first n pictures, in the order of their names, before they are split.
+        Only the first n pictures, in the order of their names, before the split.
     test : "test" or "validation"
-        Which official part X_test is; "validation" needs the file of the parts.
+        Which official part is X_test; "validation" needs list_eval_partition.
 
     Returns
     -------
     Dataset with X of shape (n, size * size * 3), uint8, each row a (size, size, 3) picture: height, width, colour.
-    Where the list of attributes lies beside the pictures (``list_attr_celeba.txt`` or ``.csv``), y has shape
-    (n, 40), uint8 0/1, and ``label_names`` are their names.
+    If the list of attributes is beside the pictures (``list_attr_celeba.txt`` or ``.csv``), y has shape (n, 40),
+    uint8 0/1, and ``label_names`` are their names.
     """
-    check_number("size", size, "an integer above 0", lambda s: s > 0, whole=True)
-    if n is not None:
-        check_number("n", n, "None or an integer above 0", lambda k: k > 0, whole=True)
+    POSITIVE.check("size", size, whole=True)
+    check_value("n", n, int | None, [POSITIVE])
     if test not in PARTS:
         raise ValueError(unknown("part", test, PARTS))
     with _pictures(CELEBA.find(path)) as (members, read, folder):
@@ -97,16 +97,10 @@ def make(
         X, X_test = (_decode([members[i] for i in split], read, size) for split in splits)
     # -1 and 1 in the published list, 0 and 1 in some copies
     labels = (attributes.rows(names) > 0).astype(np.uint8) if attributes else None
-    return Dataset(
-        "celeba",
-        X=X,
-        X_test=X_test if len(X_test) else None,
-        y=None if labels is None else labels[splits[0]],
-        y_test=None if labels is None or not len(X_test) else labels[splits[1]],
-        image_shape=(size, size, 3),
-        label_names=(attributes.columns or None) if attributes else None,
-        about=ABOUT,
-    )
+    y, y_test = (None if labels is None else labels[split] for split in splits)
+    test_part = (X_test, y_test) if len(X_test) else (None, None)
+    columns = (attributes.columns or None) if attributes else None
+    return Dataset("celeba", X, test_part[0], y, test_part[1], (size, size, 3), label_names=columns, about=ABOUT)
 
 
 def _name(member: str) -> str:
@@ -115,7 +109,7 @@ def _name(member: str) -> str:
 
 @contextmanager
 def _pictures(found: Path) -> Iterator[tuple[list[str], Callable[[str], tuple[str, bytes]], Path]]:
-    """The pictures in the order of their names, what finds and reads one, and the folder to look for the lists in."""
+    """The pictures in the order of their names, a function that reads one, and the folder of the published lists."""
     folder = found if found.is_dir() else found.parent
     members = _sorted(map(str, found.glob("**/*.jpg")), found) if found.is_dir() else []
     if members:
@@ -145,16 +139,16 @@ def _pictures(found: Path) -> Iterator[tuple[list[str], Callable[[str], tuple[st
 
 def _sorted(files: Iterable[str], found: Path) -> list[str]:
     """The pictures among the files, in the order of their names, which must differ."""
-    # what a Mac packs holds a shadow "._000001.jpg" of every picture
+    # an archive made on a Mac has a second file "._000001.jpg" for every picture
     members = sorted((f for f in files if f.endswith(".jpg") and not _name(f).startswith("._")), key=_name)
     for one, other in pairwise(members):
         if _name(one) == _name(other):
-            raise ValueError(f"{found}: two pictures of one name, {one} and {other}; say which with path=")
+            raise ValueError(f"{found}: two pictures of one name, {one} and {other}; choose one folder with path=")
     return members
 
 
 class _Table(NamedTuple):
-    """A published list: picture -> small whole numbers, and the names of these numbers."""
+    """A published list: name of a picture -> its row of small integers, and the names of the columns."""
 
     file: Path
     columns: tuple[str, ...]
@@ -169,10 +163,10 @@ class _Table(NamedTuple):
 
 
 def _table(folder: Path, files: Sequence[str]) -> _Table | None:
-    """Read the first of ``files`` that lies in the folder, in Anno or Eval inside it, or in the folder above.
+    """Read the first of ``files`` in the folder, in Anno or Eval inside it, or in the folder above.
 
-    A line is a picture's name and its numbers, between blanks or commas. Lines before the first picture are the
-    header: the published lists have the number of pictures, then the columns' names; or no header at all.
+    A line is the name of a picture and its numbers, between blanks or commas. Lines before the first picture are the
+    header: the published lists have the number of pictures, then the names of the columns; or no header at all.
     """
     places = (folder, folder / "Anno", folder / "Eval", folder.parent)
     found = next((place / file for place in places for file in files if (place / file).is_file()), None)
@@ -197,7 +191,7 @@ def _table(folder: Path, files: Sequence[str]) -> _Table | None:
 
 
 def _decode(members: Sequence[str], read: Callable[[str], tuple[str, bytes]], size: int) -> np.ndarray:
-    """Pictures to rows, (len(members), size * size * 3) uint8."""
+    """Decode pictures to rows, (len(members), size * size * 3) uint8."""
     from PIL import Image
 
     out = np.empty((len(members), size, size, 3), dtype=np.uint8)
@@ -221,7 +215,7 @@ def _decode(members: Sequence[str], read: Callable[[str], tuple[str, bytes]], si
                 square = (left, top, right, bottom)
                 out[i] = np.asarray(picture.convert("RGB").resize((size, size), Image.Resampling.BILINEAR, square))
 
-    # PIL lets go of the interpreter while it decodes, so threads help
+    # PIL releases the GIL while it decodes, so threads are faster
     with ThreadPoolExecutor() as pool:
         list(pool.map(fill, range(0, len(members), BLOCK)))
     return out.reshape(len(members), size * size * 3)

@@ -15,6 +15,7 @@ import numpy as np
 
 from sparsevae.data.dataset import Dataset
 from sparsevae.data.fetch import ByHand
+from sparsevae.data.readers.tsv import class_numbers, read_tsv, texts_array
 from sparsevae.exceptions import unknown
 from sparsevae.files import parsing, read_lines
 from sparsevae.text.splitting import UNKNOWN
@@ -30,7 +31,7 @@ DBPEDIA = ByHand(
     ("dbpedia",),
     ("test.tsv.xz", "test.txt"),
     "The authors' files are in the folder Data/New_DBPedia of https://github.com/VictorProkhorov/HSVAE: train.txt, "
-    "valid.txt, test.txt, vocab.txt (one sentence or word a line) and train_class_label.txt, test_class_label.txt.",
+    "valid.txt, test.txt, vocab.txt (one sentence or word per line) and train_class_label.txt, test_class_label.txt.",
 )
 CLASSES = (
     *("Company", "EducationalInstitution", "Artist", "Athlete", "OfficeHolder", "MeanOfTransportation", "Building"),
@@ -51,24 +52,23 @@ def make(
     Parameters
     ----------
     held_out : {"test", "valid"}
-        Which of the paper's two splits is X_test. Their rare words are ``_UNK`` already.
+        Which of the paper's two splits is X_test. Their rare words have been replaced by ``_UNK``.
     train : path or None
-        The paper's own train.txt, one sentence a line; classes are read from train_class_label.txt beside it, where
-        there is one. None takes train.txt of the folder, or else train_pool.tsv.xz (lines of class, source and text):
-        other DBpedia texts of four sources, cased or not, split or not, with or without punctuation. Those are brought
-        to the paper's form by ``Vocabulary(tokenizer="paper")``; the punctuation that the source "cdac" lacks
-        cannot be put back.
+        The paper's own train.txt, one sentence per line; classes are read from train_class_label.txt beside it, if
+        it exists. None means train.txt of the folder, or else train_pool.tsv.xz (lines of class, source and text):
+        other DBpedia texts of four sources, cased or not, split or not, with or without punctuation. These are
+        converted to the paper's form by ``Vocabulary(tokenizer="paper")``; the punctuation that the source "cdac"
+        lacks cannot be restored.
     max_words : int or None
-        Leave out training texts of more words. The paper's sentences have at most 60, and seem to be chosen so, not
-        cut: raw texts of up to 60 words are as long as those of its test file (35.9 words on average against 35.4).
+        Leave out training texts of more words. The paper's sentences have at most 60 words. They seem to be selected,
+        not cut: raw texts of up to 60 words are as long as those of its test file (35.9 words on average against 35.4).
     path : path or None
-        The folder; None looks in ``$SPARSEVAE_DATA/dbpedia/``.
+        The folder; None means ``$SPARSEVAE_DATA/dbpedia/``.
 
     Returns
     -------
-    Dataset with X and X_test arrays of str of shape (n,); y from 0 to 13, named by ``label_names``, or None where no
-    classes are known; of a pool ``truth["source"]``, (n,). No text is cut: ``Vocabulary.encode(max_length=60)``
-    does that.
+    Dataset with X and X_test arrays of str of shape (n,); y from 0 to 13, named by ``label_names``, or None if the
+    classes are unknown; of a pool ``truth["source"]``, (n,). No text is cut: use ``Vocabulary.encode(max_length=60)``.
     """
     if held_out not in PARTS:
         raise ValueError(unknown("part for held_out", str(held_out), PARTS))
@@ -78,10 +78,11 @@ def make(
     if train is not None or (folder / "train.txt").is_file():
         X, y = _lines(Path(train).expanduser() if train is not None else folder / "train.txt")
     else:
-        rows = _tsv(folder / "train_pool.tsv.xz", 3)
-        y = _classes([row[0] for row in rows], folder / "train_pool.tsv.xz")
-        truth["source"] = np.array([row[1] for row in rows])
-        X = _array(paper_form([row[2] for row in rows]))
+        pool = DBPEDIA.existing(folder / "train_pool.tsv.xz")
+        classes, sources, texts = read_tsv(pool, 3)
+        y = _classes(classes, pool)
+        truth["source"] = np.array(sources)
+        X = texts_array(paper_form(texts))
     if max_words is not None:
         short = np.array([len(text.split()) <= max_words for text in X], dtype=np.bool_)
         if not short.any():
@@ -92,7 +93,7 @@ def make(
 
 
 def paper_form(texts: list[str]) -> list[str]:
-    """Texts of any form as the paper's files have them: words of ``tokenizer="paper"`` between single spaces."""
+    """Texts in the form of the paper's files: words of ``tokenizer="paper"`` between single spaces."""
     return [" ".join(words) for words in Vocabulary((UNKNOWN,), "paper").split(texts)]
 
 
@@ -101,60 +102,33 @@ def vocabulary(path: str | os.PathLike[str] | None = None, *, tokenizer: str = "
     folder = DBPEDIA.find(path)
     for name in ("vocab.txt", "vocab.txt.xz"):
         if (folder / name).is_file():
-            words = tuple(_read(folder / name))
+            words = tuple(read_lines(folder / name))
             with parsing(folder / name, "not a vocabulary"):
                 return Vocabulary(words, tokenizer)
     raise DBPEDIA.missing(f"{folder} has neither vocab.txt nor vocab.txt.xz")
 
 
 def _part(folder: Path, name: str) -> tuple[np.ndarray, np.ndarray | None]:
-    """Texts and classes of valid or test: a packed table, or the paper's lines."""
+    """Texts and classes of valid or test, from NAME.tsv.xz or from the paper's NAME.txt."""
     packed = folder / f"{name}.tsv.xz"
     if packed.is_file():
-        rows = _tsv(packed, 2)
-        return _array([row[1] for row in rows]), _classes([row[0] for row in rows], packed)
+        classes, texts = read_tsv(packed, 2)
+        return texts_array(texts), _classes(classes, packed)
     return _lines(folder / f"{name}.txt")
 
 
 def _lines(path: Path) -> tuple[np.ndarray, np.ndarray | None]:
-    """The paper's format: a sentence a line, and beside it name_class_label.txt with a class from 0 to 13 a line."""
-    texts = _array(_read(path))
+    """Read the paper's format: NAME.txt, a sentence per line, and NAME_class_label.txt, a class (0 to 13) per line."""
+    texts = texts_array(read_lines(DBPEDIA.existing(path)))
     beside = path.with_name(f"{path.stem}_class_label.txt")
     if not beside.is_file():
         return texts, None
-    classes = _classes(_read(beside), beside)
+    classes = _classes(read_lines(beside), beside)
     if len(classes) != len(texts):
         raise ValueError(f"{path} has {len(texts)} lines and {beside} has {len(classes)}")
     return texts, classes
 
 
-def _read(path: Path) -> list[str]:
-    """Lines of a .txt or .txt.xz."""
-    if not os.path.exists(path):
-        raise DBPEDIA.missing(f"{path} is not there")
-    return read_lines(path)
-
-
-def _tsv(path: Path, fields: int) -> list[list[str]]:
-    """Lines of a .tsv.xz, each with its fields."""
-    if not os.path.exists(path):
-        raise DBPEDIA.missing(f"{path} is not there")
-    rows = [line.split("\t") for line in read_lines(path)]
-    for number, row in enumerate(rows, start=1):
-        if len(row) != fields:
-            raise ValueError(f"{path}, line {number}: expected {fields} fields between tabs, got {len(row)}")
-    return rows
-
-
 def _classes(values: list[str], path: Path) -> np.ndarray:
-    known = set(map(str, range(len(CLASSES))))
-    for number, value in enumerate(values, start=1):
-        if value.strip() not in known:
-            got = repr(value[:40])
-            raise ValueError(f"{path}, line {number}: expected a class from 0 to {len(CLASSES) - 1}, got {got}")
-    return np.array([int(value) for value in values], dtype=np.int64)
-
-
-def _array(texts: list[str]) -> np.ndarray:
-    """(n,) of str objects: a fixed-width array would be as wide as the longest text."""
-    return np.array(texts, dtype=object)
+    classes = {str(k): k for k in range(len(CLASSES))}
+    return class_numbers([value.strip() for value in values], classes, path, f"a class from 0 to {len(CLASSES) - 1}")

@@ -1,13 +1,14 @@
-"""Canvases of a few digits side by side, some places left blank: how often does each digit occur?"""
+"""Images of a few digits side by side, some columns blank; the ground truth is how often each digit occurs."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from sparsevae.checks import check_number, check_seed
-from sparsevae.data.dataset import Dataset, check_rows
+from sparsevae.checks import POSITIVE, In
+from sparsevae.data.dataset import Dataset, check_generated, generate
 from sparsevae.data.sets import digits, mnist
 
 ABOUT = (
@@ -29,13 +30,13 @@ def make(
     r"""Draw canvases; training canvases show training digits, test canvases test digits.
 
     Each column is blank with probability `blank`; else one of the ten digits, all equally likely, in one of its
-    images, all equally likely. The count of a digit is then binomial, and whoever predicts its mean everywhere has a
-    mean squared error of
+    images, all equally likely. The count of a digit is then binomial, and a constant prediction, its mean, has the
+    mean squared error
 
     .. math:: \text{columns} \cdot \tfrac{1 - \text{blank}}{10} \left(1 - \tfrac{1 - \text{blank}}{10}\right),
 
-    .413 for five columns and a blank as likely as any digit (1/11), .238 for blank .5. The paper does not say how
-    often it left a column blank; its printed examples have two or three digits of five. State it beside a result.
+    .413 for five columns and a blank as likely as any digit (1/11), .238 for blank .5. The paper does not state how
+    often a column is blank; its printed examples have two or three digits of five. State `blank` beside a result.
 
     Parameters
     ----------
@@ -54,7 +55,7 @@ def make(
     (28, 140) for five columns of MNIST), and in ``truth``:
 
     - ``counts``, (n, 10): how often each digit occurs,
-    - ``digits``, (n, columns): what is seen, from the left; -1 where it is blank.
+    - ``digits``, (n, columns): the digit in each column, from the left; -1 where it is blank.
 
     Examples
     --------
@@ -64,10 +65,9 @@ def make(
     >>> d.truth["counts"][1].tolist()
     [0, 0, 2, 0, 0, 0, 1, 0, 0, 0]
     """
-    check_seed("seed", seed, least=0)
-    check_number("columns", columns, "an integer above 0", lambda k: k > 0, whole=True)
-    check_rows(n, n_test, 64 * columns, columns=columns)
-    check_number("blank", blank, "a probability, from 0 to 1", lambda p: 0 <= p <= 1)
+    POSITIVE.check("columns", columns, whole=True)
+    check_generated(n, n_test, seed, 64 * columns, columns=columns)
+    In(0, 1).check("blank", blank, "a probability, from 0 to 1")
     if source not in SOURCES:
         raise ValueError(f"source must be one of {', '.join(SOURCES)}; got {source!r}")
     try:
@@ -76,9 +76,8 @@ def make(
         raise FileNotFoundError(f"{error}; or draw canvases of 8 x 8 digits: source='digits'") from error
     assert known.image_shape is not None
     height, width = known.image_shape
-    streams = np.random.SeedSequence(seed).spawn(2)
 
-    def split(stream: np.random.SeedSequence, n: int, images: Any, labels: Any) -> tuple[Any, dict[str, Any]]:
+    def split(images: Any, labels: Any, stream: np.random.SeedSequence, n: int) -> tuple[Any, dict[str, Any]]:
         if not np.array_equal(found := np.unique(labels), np.arange(10)):
             raise ValueError(f"{known.name}: expected images of all digits from 0 to 9, got those of {found.tolist()}")
         seen, which = _draw(stream, n, columns, blank, labels)
@@ -87,25 +86,17 @@ def make(
         counts = (seen[..., None] == np.arange(10)).sum(1)
         return canvas.reshape(n, height * columns * width), {"counts": counts, "digits": seen}
 
-    X, truth = split(streams[0], n, known.X, known.y)
-    X_test, truth_test = split(streams[1], n_test, known.X_test, known.y_test) if n_test else (None, {})
-    return Dataset(
-        "digit-canvas",
-        X=X,
-        X_test=X_test,
-        image_shape=(height, columns * width),
-        truth=truth,
-        truth_test=truth_test,
-        about=ABOUT,
-    )
+    train, test = partial(split, known.X, known.y), partial(split, known.X_test, known.y_test)
+    shape = (height, columns * width)
+    return generate("digit-canvas", n, n_test, seed, train, test, image_shape=shape, about=ABOUT)
 
 
 def _draw(
     stream: np.random.SeedSequence, n: int, columns: int, blank: float, labels: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Digits (n, columns), -1 where blank, and the numbers of images of them (any image where blank).
+    """Digits (n, columns), -1 where blank, and the index of an image of each (any image where blank).
 
-    Three streams, so that another rate of blanks changes neither the digits nor the images that stay.
+    There are three streams, so that another `blank` changes neither the digits nor the images of the other columns.
     """
     covered, digit, image = (np.random.default_rng(child).random((n, columns)) for child in stream.spawn(3))
     seen = (10 * digit).astype(int)

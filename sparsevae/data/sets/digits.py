@@ -1,4 +1,4 @@
-"""Handwritten digits of 8 x 8 pixels, embedded in scikit-learn: the data set that needs no network."""
+"""Handwritten digits of 8 x 8 pixels, which scikit-learn contains: a data set that needs no network."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import random
 
 import numpy as np
 
-from sparsevae.checks import check_number, check_seed
-from sparsevae.data.dataset import Dataset
+from sparsevae.checks import check_seed
+from sparsevae.data.dataset import FRACTION, Dataset, stratified
 
 ABOUT = (
     "1,797 handwritten digits of 8 x 8 grey pixels in 10 classes: the test part of UCI's Optical Recognition "
@@ -21,7 +21,7 @@ def make(*, test_fraction: float = 0.2, seed: int = 0) -> Dataset:
     Parameters
     ----------
     test_fraction : float in [0, 1)
-        Part of each class, rounded, that goes to the test set.
+        Fraction of each class, rounded to whole rows, that goes to the test set.
     seed : int
         The same seed gives the same split.
 
@@ -29,19 +29,15 @@ def make(*, test_fraction: float = 0.2, seed: int = 0) -> Dataset:
     -------
     Dataset with X of shape (n, 64), uint8: scikit-learn's 17 grey levels v become round(255 v / 16).
     """
-    check_number("test_fraction", test_fraction, "a number in [0, 1)", lambda share: 0 <= share < 1)
+    FRACTION.check("test_fraction", test_fraction)
     check_seed("seed", seed, least=0)
     state = random.getstate()
-    from sklearn.datasets import load_digits  # imports rich, which draws a number
+    from sklearn.datasets import load_digits  # imports rich, which draws from `random`
 
     random.setstate(state)
     levels, labels = load_digits(return_X_y=True)
     pixels = np.rint(levels * (255 / 16)).astype(np.uint8)
-    rng = np.random.default_rng(seed)
-    test = np.zeros(len(labels), dtype=bool)
-    for label in np.unique(labels):
-        members = rng.permutation(np.flatnonzero(labels == label))
-        test[members[: round(test_fraction * len(members))]] = True
+    test = stratified(labels, [test_fraction], seed) == 1
     return Dataset(
         "digits",
         X=pixels[~test],

@@ -1,4 +1,4 @@
-"""UCI HAR: what a telephone at the waist of thirty people felt during six activities."""
+"""UCI HAR: accelerometer and gyroscope of a telephone at the waist of thirty people during six activities."""
 
 from __future__ import annotations
 
@@ -33,25 +33,25 @@ FEATURES = 561
 
 
 def make(*, features: bool = False, path: str | os.PathLike[str] | None = None) -> Dataset:
-    """Load the raw windows, or the 561 features their authors computed from them; the split is the official one.
+    """Load the raw windows, or the 561 features that the authors computed from them, with the official split.
 
     Two layouts are read: the original folder ("UCI HAR Dataset", with train/ and test/ in it), and, for the windows,
     a file ``har_inertial.npz`` with arrays x_train (n, 9, 128), y_train (n,), subject_train (n,), the same with
-    _test, and channels (9,). The latter may hold the training windows in another order than the original.
+    _test, and channels (9,). Its training windows may be in another order than in the original.
 
     Parameters
     ----------
     features : bool
-        False: the windows, 9 channels x 128 samples. True: the features, already scaled to [-1, 1] by their
-        authors; only the original folder has them.
+        False: the windows, 9 channels x 128 samples. True: the features, scaled to [-1, 1] by their authors; only
+        the original folder has them.
     path : str, path or None
-        The folder; None looks in ``$SPARSEVAE_DATA/uci-har/``.
+        The folder; None means ``$SPARSEVAE_DATA/uci-har/``.
 
     Returns
     -------
     Dataset with X float32 of shape (7352, 1152), channel after channel (``image_shape`` is (9, 128)), or (7352, 561)
-    with the published names as ``columns`` (not all of them differ: 42 names serve three features each); X_test of
-    2,947 rows; y from 0 to 5, named by ``label_names``; and in ``truth`` the ``subject``, (n,), from 1 to 30.
+    with the published names as ``columns`` (not all differ: 42 names occur three times each); X_test of 2,947 rows;
+    y from 0 to 5, named by ``label_names``; and in ``truth`` the ``subject``, (n,), from 1 to 30.
     """
     folder = HAR.find(path)
     original = next((f for f in (folder / "UCI HAR Dataset", folder) if (f / "train" / "y_train.txt").is_file()), None)
@@ -60,16 +60,14 @@ def make(*, features: bool = False, path: str | os.PathLike[str] | None = None) 
         if original is None:
             raise HAR.missing(f"the {FEATURES} features are in no file of {folder}: it lacks train/X_train.txt")
         columns = _feature_names(original)
-        splits = [_text(original, split, [f"X_{split}.txt"], FEATURES) for split in ("train", "test")]
+        splits = [_text(original, split, ["X"], FEATURES) for split in ("train", "test")]
     else:
         columns = tuple(f"{channel}[{t}]" for channel in CHANNELS for t in range(SAMPLES))
         if packed.is_file():
             splits = _packed(packed)
         elif original is not None:
-            splits = [
-                _text(original, split, [f"Inertial Signals/{c}_{split}.txt" for c in CHANNELS], SAMPLES)
-                for split in ("train", "test")
-            ]
+            files = [f"Inertial Signals/{channel}" for channel in CHANNELS]
+            splits = [_text(original, split, files, SAMPLES) for split in ("train", "test")]
         else:
             raise HAR.missing(f"{folder} has neither har_inertial.npz nor train/y_train.txt")
     (X, y, subject), (X_test, y_test, subject_test) = splits
@@ -89,7 +87,7 @@ def make(*, features: bool = False, path: str | os.PathLike[str] | None = None) 
 
 
 def _split(X: np.ndarray, activity: np.ndarray, subject: np.ndarray, source: Path) -> tuple[np.ndarray, ...]:
-    """X (n, d), y (n,) from 0, subject (n,), if they belong together."""
+    """X (n, d) float32, y (n,) from 0, subject (n,), after a check of lengths and values."""
     if not len(X) == len(activity) == len(subject):
         raise ValueError(f"{source}: {len(X)} rows, {len(activity)} activities and {len(subject)} subjects")
     if not np.isin(activity, np.arange(1, len(ACTIVITIES) + 1)).all():
@@ -109,9 +107,9 @@ def _packed(file: Path) -> list[tuple[np.ndarray, ...]]:
     if (channels := arrays["channels"].tolist()) != list(CHANNELS):
         raise ValueError(f"{file}: expected channels {', '.join(CHANNELS)}; got {str(channels)[:200]}")
     if wrong := [key for key in keys if arrays[key].dtype.kind not in "biuf"]:
-        raise ValueError(f"{file}: expected numbers, and {', '.join(wrong)} hold none")
+        raise ValueError(f"{file}: expected numbers, got other values in {', '.join(wrong)}")
     if wrong := [key for key in keys if key[0] != "x" and arrays[key].ndim != 1]:
-        raise ValueError(f"{file}: expected one number a row, and not so in {', '.join(wrong)}")
+        raise ValueError(f"{file}: expected one number per row, which is not so in {', '.join(wrong)}")
     splits = []
     for x, y, subject in (keys[:3], keys[3:]):
         X = arrays[x]
@@ -122,26 +120,25 @@ def _packed(file: Path) -> list[tuple[np.ndarray, ...]]:
 
 
 def _text(original: Path, split: str, files: list[str], width: int) -> tuple[np.ndarray, ...]:
-    """Text files of (n, width) numbers, side by side."""
+    """Text files NAME_SPLIT.txt of (n, width) numbers, concatenated to X, with their activities and subjects."""
     folder = original / split
-    blocks = [_numbers(folder / file, np.float32) for file in files]
-    for file, block in zip(files, blocks, strict=True):
-        if block.ndim != 2 or block.shape != (len(blocks[0]), width):
-            raise ValueError(f"{folder / file}: expected {len(blocks[0])} lines of {width} numbers, got {block.shape}")
+    paths = [folder / f"{file}_{split}.txt" for file in files]
+    blocks = [_numbers(path, np.float32) for path in paths]
+    for path, block in zip(paths, blocks, strict=True):
+        if block.shape != (len(blocks[0]), width):
+            raise ValueError(f"{path}: expected {len(blocks[0])} lines of {width} numbers, got {block.shape}")
     activity, subject = (_numbers(folder / f"{what}_{split}.txt", np.uint8)[:, 0] for what in ("y", "subject"))
     return _split(np.concatenate(blocks, axis=1), activity, subject, folder)
 
 
 def _numbers(file: Path, dtype: type[np.generic]) -> np.ndarray:
-    if not file.is_file():
-        raise HAR.missing(f"{file} is not there")
-    lines = io.StringIO(read_text(file))
+    lines = io.StringIO(read_text(HAR.existing(file)))
     with parsing(file, "expected lines of numbers, all of one length"):
         return np.loadtxt(lines, dtype=dtype, ndmin=2)
 
 
 def _feature_names(original: Path) -> tuple[str, ...] | None:
-    """Lines such as '1 tBodyAcc-mean()-X'; None without the file."""
+    """The names in features.txt, whose lines are such as '1 tBodyAcc-mean()-X'; None if there is no such file."""
     file = original / "features.txt"
     if not file.is_file():
         return None

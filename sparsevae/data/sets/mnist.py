@@ -16,37 +16,22 @@ FILES = (
 )
 MNIST = Collection(
     "mnist",
-    dict(
-        zip(
-            FILES,
-            (
-                "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
-                "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c",
-                "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6",
-                "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6",
-            ),
-            strict=True,
-        )
-    ),
-    (
-        "https://ossci-datasets.s3.amazonaws.com/mnist/",
-        "https://storage.googleapis.com/cvdf-datasets/mnist/",
-    ),
+    {
+        FILES[0]: "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
+        FILES[1]: "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c",
+        FILES[2]: "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6",
+        FILES[3]: "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6",
+    },
+    ("https://ossci-datasets.s3.amazonaws.com/mnist/", "https://storage.googleapis.com/cvdf-datasets/mnist/"),
 )
 FASHION = Collection(
     "fashion-mnist",
-    dict(
-        zip(
-            FILES,
-            (
-                "3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84",
-                "a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845",
-                "346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073",
-                "67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5",
-            ),
-            strict=True,
-        )
-    ),
+    {
+        FILES[0]: "3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84",
+        FILES[1]: "a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845",
+        FILES[2]: "346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073",
+        FILES[3]: "67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5",
+    },
     (
         "https://github.com/zalandoresearch/fashion-mnist/raw/master/data/fashion/",
         "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
@@ -73,26 +58,15 @@ def make_fashion() -> Dataset:
 
 def _read(collection: Collection, about: str) -> Dataset:
     paths = collection.fetch()
-    splits: list[np.ndarray] = []
+    arrays: list[np.ndarray] = []
     for images_file, labels_file in (FILES[:2], FILES[2:]):
         images, labels = read_idx(paths[images_file]), read_idx(paths[labels_file])
-        if images.dtype != np.uint8 or images.ndim != 3 or images.shape[1:] != (28, 28):
-            raise ValueError(
-                f"{paths[images_file]}: expected uint8 images of shape (n, 28, 28), "
-                f"got {images.dtype} of shape {images.shape}"
-            )
+        if images.dtype != np.uint8 or images.shape != (len(images), 28, 28):
+            got = f"{images.dtype} of shape {images.shape}"
+            raise ValueError(f"{paths[images_file]}: expected uint8 images of shape (n, 28, 28), got {got}")
         if labels.dtype != np.uint8 or labels.shape != images.shape[:1]:
-            raise ValueError(
-                f"{paths[labels_file]}: expected {len(images)} uint8 labels, one for each image, "
-                f"got {labels.dtype} of shape {labels.shape}"
-            )
-        splits += [images.reshape(-1, 784), labels]
-    return Dataset(
-        collection.name,
-        X=splits[0],
-        y=splits[1],
-        X_test=splits[2],
-        y_test=splits[3],
-        image_shape=(28, 28),
-        about=about,
-    )
+            got = f"{labels.dtype} of shape {labels.shape}"
+            raise ValueError(f"{paths[labels_file]}: expected {len(images)} uint8 labels, one per image, got {got}")
+        arrays += [images.reshape(-1, 784), labels]
+    X, y, X_test, y_test = arrays
+    return Dataset(collection.name, X=X, X_test=X_test, y=y, y_test=y_test, image_shape=(28, 28), about=about)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from sparsevae.checks import check_seed
+from sparsevae.checks import In, check_seed
 from sparsevae.data.dataset import Dataset
 from sparsevae.data.fetch import Collection
 from sparsevae.data.readers.mulan import as_dataset, read_mulan
@@ -18,21 +18,18 @@ ABOUT_BIRDS = (
     "(Briggs et al., MLSP 2013); distributed with Mulan, no licence stated."
 )
 ABOUT_CAL500 = (
-    "502 popular songs, 68 features of the sound, 174 tags (emotion, instrument, genre, ...), 26 a song on average "
+    "502 popular songs, 68 features of the sound, 174 tags (emotion, instrument, genre, ...), 26 per song on average "
     "(Turnbull, Barrington, Torres and Lanckriet, IEEE TASLP 2008); distributed with Mulan, no licence stated."
 )
 
 
 def _collection(name: str, sha256: dict[str, str]) -> Collection:
     place = f"data/multi-label/{name}/"
-    return Collection(
-        name,
-        sha256,
-        (
-            f"https://raw.githubusercontent.com/tsoumakas/mulan/master/{place}",
-            f"https://github.com/tsoumakas/mulan/raw/43f6389/{place}",
-        ),
+    mirrors = (
+        "https://raw.githubusercontent.com/tsoumakas/mulan/master/",
+        "https://github.com/tsoumakas/mulan/raw/43f6389/",
     )
+    return Collection(name, sha256, tuple(mirror + place for mirror in mirrors))
 
 
 EMOTIONS = _collection(
@@ -68,52 +65,49 @@ def make_emotions(*, drop_unlabelled: bool = False) -> Dataset:
     drop_unlabelled : bool
         Leave out the rows without any label, in both parts.
     """
-    return _own_split(EMOTIONS, ABOUT_EMOTIONS, drop_unlabelled)
+    return _published_split(EMOTIONS, ABOUT_EMOTIONS, drop_unlabelled)
 
 
 def make_birds(*, drop_unlabelled: bool = False) -> Dataset:
     """Load Birds with the split of its files: X (322, 260), X_test (323, 260), y of 19 columns.
 
     Two features are nominal, with numbers as values: hasSegments, 0 or 1, and location, the number of one of twelve
-    places. They are taken as numbers, as the published baselines take them.
+    places. They are read as numbers, as in the published baselines.
 
     Parameters
     ----------
     drop_unlabelled : bool
         Leave out the rows without any label, in both parts: 179 of 322 and 172 of 323 rows stay.
     """
-    return _own_split(BIRDS, ABOUT_BIRDS, drop_unlabelled)
+    return _published_split(BIRDS, ABOUT_BIRDS, drop_unlabelled)
 
 
 def make_cal500(*, n_train: int = 400, seed: int | None = None, drop_unlabelled: bool = False) -> Dataset:
-    """Load CAL500: 502 rows of 68 features, y of 174 columns. It is one file, without a split of its own.
+    """Load CAL500: 502 rows of 68 features, y of 174 columns. It is one file, without a published split.
 
     Parameters
     ----------
     n_train : int from 1 to 502
-        Rows for training; the others are for testing (none are left with 502).
+        Rows for training; the others are for testing (502 leaves none).
     seed : int or None
-        Which rows are for training: None takes the first, a number draws them at random; the rows of either part
+        Which rows are for training: None means the first, an integer draws them at random; the rows of either part
         stay in the order of the file.
     drop_unlabelled : bool
-        Leave out the rows without any label, after the split. (Every song has a tag; the option is that of the
-        other sets.)
+        Leave out the rows without any label, after the split. (Every song has a tag; the option exists because the
+        other sets have it.)
     """
     if seed is not None:
         check_seed("seed", seed, least=0)
     files = CAL500.fetch()
     whole = read_mulan(files["cal500.arff"], files["cal500.xml"])
     n = whole.X.shape[0]
-    if not 1 <= n_train <= n:
-        raise ValueError(f"n_train must lie between 1 and the {n} rows of cal500, got {n_train}")
+    In(1, n).check("n_train", n_train, f"an integer from 1 to {n}, the number of rows", whole=True)
     order = np.arange(n) if seed is None else np.random.default_rng(seed).permutation(n)
     assert whole.y is not None
-    split = (np.sort(order[:n_train]), np.sort(order[n_train:]))
-    parts = [(whole.X[rows], whole.y[rows]) for rows in split if len(rows)]
+    parts = [(whole.X[rows], whole.y[rows]) for rows in map(np.sort, np.split(order, [n_train])) if len(rows)]
     return as_dataset("cal500", parts, whole.columns, whole.label_names, ABOUT_CAL500, drop_unlabelled)
 
 
-def _own_split(files: Collection, about: str, drop_unlabelled: bool) -> Dataset:
-    paths = files.fetch()
-    train, test, labels = paths.values()
+def _published_split(files: Collection, about: str, drop_unlabelled: bool) -> Dataset:
+    train, test, labels = files.fetch().values()
     return read_mulan(train, labels, test=test, drop_unlabelled=drop_unlabelled, name=files.name, about=about)

@@ -1,8 +1,8 @@
-"""Smileys with a bow tie, a hat, eyes and a mouth: binary images whose 18 sparse sources are known.
+"""Smileys with a bow tie, a hat, eyes and a mouth: binary images with 18 known sparse sources.
 
 After the artificial data set of Tonolini, Jensen and Murray-Smith, "Variational Sparse Coding" (UAI 2019).
-An attribute is on or off as a whole; an attribute that is on is drawn with its own few continuous values.
-So a row's sources are S * V: exact zeros for whatever is absent.
+An attribute is on or off as a whole; an attribute that is on is painted with a few continuous values.
+So the sources of a row are S * V, exactly zero for the attributes that are off.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from sparsevae.checks import check_number, check_seed
-from sparsevae.data.dataset import Dataset, check_rows
+from sparsevae.checks import In
+from sparsevae.data.dataset import Dataset, check_generated, generate
 from sparsevae.data.fetch import ByHand
 from sparsevae.exceptions import DataFileError, unknown
 from sparsevae.files import check_size, opened, parsing, size_of
 
 Values: TypeAlias = npt.NDArray[np.float64]
 Mask: TypeAlias = npt.NDArray[np.bool_]
-# Source -> (base, scale), in the order of the columns of S and V. A part of the picture measures
-# base + scale * v pixels, v the source's value; x and y are offsets from the image's centre, right and down.
+# Source -> (base, scale), in the order of the columns of S and V. The length or offset of a part of the picture is
+# base + scale * v pixels, v being the value of the source; x and y are offsets from the centre, right and down.
 GEOMETRY: dict[str, tuple[float, float]] = {
     "bowtie.x": (0.0, 0.5),
     "bowtie.y": (12.5, 1.0),
@@ -118,9 +118,8 @@ def make(
     >>> bool((draw(d.truth["S"], d.truth["V"]) == d.X).all())  # a row is a function of its sources
     True
     """
-    check_rows(n, n_test, size**2, size=size)
-    check_seed("seed", seed, least=0)
-    check_number("value_std", value_std, "a finite number, 0 or above", lambda v: v >= 0)
+    check_generated(n, n_test, seed, size**2, size=size)
+    In(0).check("value_std", value_std)
     if len(bow) != len(BOW):
         raise ValueError(f"bow must be {len(BOW)} numbers: tip, slope, knot, wing; got {bow!r}")
     p_on = np.array(_probabilities(p_attribute))
@@ -133,25 +132,14 @@ def make(
         X = draw(S, V, size=size, head_radius=head_radius, geometry=geometry, curl_ratio=curl_ratio, bow=bow)
         return X, {"S": S, "V": V}
 
-    train, test = np.random.SeedSequence(seed).spawn(2)
-    X, truth = split(train, n)
-    X_test, truth_test = split(test, n_test) if n_test else (None, {})
-    return Dataset(
-        "smiley",
-        X=X,
-        X_test=X_test,
-        image_shape=(size, size),
-        truth=truth,
-        truth_test=truth_test,
-        about=ABOUT,
-    )
+    return generate("smiley", n, n_test, seed, split, split, image_shape=(size, size), about=ABOUT)
 
 
 def make_authors(*, path: str | os.PathLike[str] | None = None) -> Dataset:
-    """Read the images and sources that the paper's authors published: their test file, all of it in X.
+    """Read the images and sources that the authors of the paper published: their test file, all of it in X.
 
-    To train, take :func:`make`: its images have the same law but for the shape of the bow tie, and drawn from
-    these sources they agree with these images in every pixel outside the tie's box.
+    For training use :func:`make`. Its images have the same distribution but for the shape of the bow tie; painted from
+    these sources they agree with these images in every pixel outside the box of the tie.
 
     Parameters
     ----------
@@ -163,10 +151,7 @@ def make_authors(*, path: str | os.PathLike[str] | None = None) -> Dataset:
     Dataset with X of shape (20000, 1024), uint8 0/1, row by row (the file is column by column), no X_test, and
     in ``truth`` the authors' ``S`` and ``V`` as :func:`make` has them; V is float64, as stored.
     """
-    found = AUTHORS.find(path)
-    file = found / FILE if found.is_dir() else found
-    if not os.path.exists(file):
-        raise AUTHORS.missing(f"no {FILE} in {found}")
+    file = AUTHORS.find(path, FILE)
     with opened(file) as content:
         arrays = _matlab(file, content)
     shapes = {key: arrays[key].shape if key in arrays else None for key in _ARRAYS}
@@ -187,11 +172,11 @@ def make_authors(*, path: str | os.PathLike[str] | None = None) -> Dataset:
 
 
 def _matlab(path: Path, content: Any) -> dict[str, np.ndarray]:
-    """The three arrays of a MATLAB file, as far as it has them."""
+    """Those of the three arrays X, S and V that a MATLAB file contains."""
     from scipy.io import loadmat, whosmat
 
-    if content.read(10) != b"MATLAB 5.0":  # older ones have no mark at all, and any bytes would do
-        raise DataFileError(f"{path}: not a whole MATLAB file (expected one of MATLAB 5.0, as it was published)")
+    if content.read(10) != b"MATLAB 5.0":  # older formats have no signature: any bytes would be read
+        raise DataFileError(f"{path}: not a whole MATLAB file (expected MATLAB 5.0, the published format)")
     content.seek(0)
     with parsing(path, "not a whole MATLAB file"):
         known = [shape for name, shape, _ in whosmat(content) if name in _ARRAYS]
@@ -214,7 +199,7 @@ def draw(
 ) -> np.ndarray:
     """Paint one smiley for each row of sources; no randomness.
 
-    The parts are laid on in this order, so a hat covers eyes that are very high:
+    The parts are painted in this order, so a hat covers eyes that are very high:
 
     1. head: white disc of ``head_radius`` around the centre of the image;
     2. bow tie: two white triangles that meet in the middle, in a knot;
@@ -244,11 +229,8 @@ def draw(
     uint8 array of shape (n, size * size), 0/1, row by row from the top left.
     """
     S, V = np.asarray(S), np.asarray(V)
-    for what, array in (("S", S), ("V", V)):
-        if array.ndim != 2 or array.shape[1] != len(SOURCES):
-            raise ValueError(f"{what} must have shape (n, {len(SOURCES)}), got {array.shape}")
-    if S.shape != V.shape:
-        raise ValueError(f"S and V must have equal shapes, got {S.shape} and {V.shape}")
+    if S.shape != V.shape or S.shape[1:] != (len(SOURCES),):
+        raise ValueError(f"S and V must have equal shapes (n, {len(SOURCES)}), got {S.shape} and {V.shape}")
     if size < 1:
         raise ValueError(f"size must be at least 1, got {size}")
     base, scale = np.array(list(_geometry(geometry).values())).T
@@ -259,10 +241,10 @@ def draw(
         on = {name: S[block, columns.start, None, None].astype(bool) for name, columns in GROUPS.items()}
         easel = _Easel(size)
         face = np.broadcast_to(easel.disc(0.0, 0.0, head_radius), out[block].shape)
-        face = face | (on["bowtie"] & _bowtie(easel, bow, *parts[GROUPS["bowtie"]]))
-        face &= ~(on["eyes"] & _eyes(easel, *parts[GROUPS["eyes"]]))
-        face &= ~(on["mouth"] & _mouth(easel, curl_ratio, *parts[GROUPS["mouth"]]))
-        face |= on["hat"] & _hat(easel, *parts[GROUPS["hat"]])
+        face = face | (on["bowtie"] & _bowtie(easel, bow, parts[GROUPS["bowtie"]]))
+        face &= ~(on["eyes"] & _eyes(easel, parts[GROUPS["eyes"]]))
+        face &= ~(on["mouth"] & _mouth(easel, curl_ratio, parts[GROUPS["mouth"]]))
+        face |= on["hat"] & _hat(easel, parts[GROUPS["hat"]])
         out[block] = face
     return out.reshape(len(S), size * size).astype(np.uint8)
 
@@ -270,8 +252,8 @@ def draw(
 class _Easel:
     """Pixels 0 .. size-1 in both directions, and shapes on them as (b, size, size) masks.
 
-    A shape's parameters are (b, 1) columns, or single numbers; lengths x, y are offsets from the centre of
-    the image, which lies at pixel (size - 1) / 2.
+    The parameters of a shape are (b, 1) columns, or single numbers; x, y are offsets from the centre of the image,
+    which is pixel (size - 1) / 2.
     """
 
     def __init__(self, size: int) -> None:
@@ -280,12 +262,16 @@ class _Easel:
         self.offset = self.pixel - (size - 1) / 2
 
     def nearest(self, offset: Values) -> Values:
-        """The pixel nearest to an offset; halves go up."""
+        """The pixel nearest to an offset; halves are rounded up."""
         return np.floor(offset + self.size / 2)
 
     def span(self, first: Values, last: Values) -> Mask:
-        """Pixels first .. last, both included; (b, size)."""
+        """True for pixels first .. last, both included; (b, size)."""
         return (self.pixel >= first) & (self.pixel <= last)
+
+    def centred(self, middle: Values, length: Values) -> Mask:
+        """True for pixels within half a length of the middle, both ends rounded to pixels; (b, size)."""
+        return self.span(self.nearest(middle - length / 2), self.nearest(middle + length / 2))
 
     def disc(self, x: Values | float, y: Values | float, radius: Values | float) -> Mask:
         across = np.atleast_2d((self.offset - x) ** 2)[:, None, :]
@@ -299,60 +285,38 @@ def _box(rows: Mask, columns: Mask) -> Mask:
     return rows[:, :, None] & columns[:, None, :]
 
 
-def _eyes(easel: _Easel, spread: Values, y: Values, radius: Values) -> Mask:
+def _eyes(easel: _Easel, parts: Values) -> Mask:
+    spread, y, radius = parts
     return easel.disc(-spread, y, radius) | easel.disc(spread, y, radius)
 
 
-def _mouth(
-    easel: _Easel,
-    curl_ratio: float,
-    width: Values,
-    height: Values,
-    x: Values,
-    y: Values,
-    curl: Values,
-) -> Mask:
+def _mouth(easel: _Easel, curl_ratio: float, parts: Values) -> Mask:
+    width, height, x, y, curl = parts
     left, right = easel.nearest(x - width / 2), easel.nearest(x + width / 2)
-    rows = easel.span(easel.nearest(y - height / 2), easel.nearest(y + height / 2))
-    mask = _box(rows, easel.span(left, right))
+    mask = _box(easel.centred(y, height), easel.span(left, right))
     for step, drop in ((1, curl), (2, curl_ratio * curl)):
         corner = easel.nearest(y + drop)
         mask |= _box(easel.pixel == corner, (easel.pixel == left - step) | (easel.pixel == right + step))
     return mask
 
 
-def _hat(
-    easel: _Easel,
-    x: Values,
-    y: Values,
-    brim_width: Values,
-    brim_height: Values,
-    crown_width: Values,
-    crown_height: Values,
-) -> Mask:
-    def columns(width: Values) -> Mask:
-        return easel.span(easel.nearest(x - width / 2), easel.nearest(x + width / 2))
-
+def _hat(easel: _Easel, parts: Values) -> Mask:
+    x, y, brim_width, brim_height, crown_width, crown_height = parts
     top, bottom = easel.nearest(y - brim_height / 2), easel.nearest(y + brim_height / 2)
-    crown_top = np.floor(top - crown_height + 0.5)  # the crown stands on the brim as drawn: on whole pixels
-    return _box(easel.span(top, bottom), columns(brim_width)) | _box(easel.span(crown_top, top), columns(crown_width))
+    crown_top = np.floor(top - crown_height + 0.5)  # the crown is on the brim's rounded pixels
+    brim = _box(easel.span(top, bottom), easel.centred(x, brim_width))
+    return brim | _box(easel.span(crown_top, top), easel.centred(x, crown_width))
 
 
-def _bowtie(
-    easel: _Easel,
-    bow: tuple[float, float, float, float],
-    x: Values,
-    y: Values,
-    width: Values,
-    height: Values,
-) -> Mask:
+def _bowtie(easel: _Easel, bow: tuple[float, float, float, float], parts: Values) -> Mask:
     def place(middle: Values, length: Values) -> tuple[Mask, Values]:
-        """Pixels inside the box along one axis, and their distance from its middle in [0, 1]; (b, size)."""
+        """True for pixels inside the box along one axis, and their distance from its middle in [0, 1]; (b, size)."""
         pixels = np.maximum(np.ceil(length), 1)
         step = easel.pixel - easel.nearest(middle - length / 2)
         return (step >= 0) & (step < pixels) & (length > 0), np.abs((2 * step + 1) / pixels - 1)
 
     tip, slope, knot, wing = bow
+    x, y, width, height = parts
     columns, u = place(x, width)
     rows, t = place(y, height)
     reach = np.clip(tip + slope * u, knot, wing)

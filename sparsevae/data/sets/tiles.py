@@ -1,11 +1,11 @@
-"""White tiles on black: images whose generating factors, a few positions, are known."""
+"""White tiles on black: images with known generating factors, the positions of the tiles."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from sparsevae.checks import OneOf, check_seed
-from sparsevae.data.dataset import Dataset, check_rows
+from sparsevae.checks import OneOf
+from sparsevae.data.dataset import Dataset, check_generated, generate
 from sparsevae.parameters import check_value
 
 ABOUT = (
@@ -29,8 +29,8 @@ def make(
     """Draw images of ``min_tiles`` to ``max_tiles`` white tiles; every count is equally likely.
 
     Given the count, every placement on whole pixels is equally likely: all of them with ``overlap=True``,
-    those in which no two tiles share a pixel otherwise. (The paper leaves count, law and overlap open; these
-    are our choices.)
+    those in which no two tiles share a pixel otherwise. (The paper does not specify the count, the distribution of
+    the positions or overlap; these are our choices.)
 
     Parameters
     ----------
@@ -57,8 +57,7 @@ def make(
     >>> d.X.shape, [int(c) for c in d.X.sum(1) // 16] == d.truth["count"].tolist()
     ((5, 784), True)
     """
-    check_rows(n, n_test, size**2, size=size)
-    check_seed("seed", seed, least=0)
+    check_generated(n, n_test, seed, size**2, size=size)
     check_value("overlap", overlap, bool, [OneOf(0, 1)])
     if not 1 <= tile <= size:
         raise ValueError(f"tile must be between 1 and the image's size {size}, got {tile}")
@@ -70,7 +69,6 @@ def make(
             f"only {room} tiles of {tile} x {tile} fit side by side into {size} x {size}, "
             f"got max_tiles={max_tiles}; allow overlap=True or take smaller tiles"
         )
-    train, test = np.random.SeedSequence(seed).spawn(2)
 
     def split(stream: np.random.SeedSequence, n: int) -> tuple[np.ndarray, dict[str, np.ndarray]]:
         seed_count, seed_places = stream.spawn(2)
@@ -78,11 +76,7 @@ def make(
         positions = _place(count, max_tiles, size - tile + 1, 0 if overlap else tile, seed_places)
         return draw(positions, size=size, tile=tile), {"count": count, "positions": positions}
 
-    X, truth = split(train, n)
-    X_test, truth_test = split(test, n_test) if n_test else (None, {})
-    return Dataset(
-        "tiles", X=X, X_test=X_test, image_shape=(size, size), truth=truth, truth_test=truth_test, about=ABOUT
-    )
+    return generate("tiles", n, n_test, seed, split, split, image_shape=(size, size), about=ABOUT)
 
 
 def draw(positions: np.ndarray, *, size: int = 28, tile: int = 4) -> np.ndarray:
@@ -96,10 +90,10 @@ def draw(positions: np.ndarray, *, size: int = 28, tile: int = 4) -> np.ndarray:
 
 
 def _place(count: np.ndarray, slots: int, places: int, apart: int, stream: np.random.SeedSequence) -> np.ndarray:
-    """Uniform positions (n, slots, 2) below ``places``, redrawn for a row until its tiles are ``apart``.
+    """Uniform positions (n, slots, 2) below ``places``, redrawn for a row until no two tiles are nearer than ``apart``.
 
-    Each round draws for all rows up to the last unsettled one, so that a row's fate depends only on its
-    index and the seed, never on n.
+    Each round draws for all rows up to the last one without a placement, so that the positions of a row depend only on
+    its index and the seed, never on n.
     """
     out = np.full((len(count), slots, 2), -1)
     todo = np.arange(len(count))
@@ -124,7 +118,7 @@ def _place(count: np.ndarray, slots: int, places: int, apart: int, stream: np.ra
 
 
 def _touching(positions: np.ndarray, absent: np.ndarray, apart: int) -> np.ndarray:
-    """Whether any two present tiles of a row are nearer than ``apart`` in both directions; (n,)."""
+    """True if two present tiles of a row are nearer than ``apart`` in both directions; (n,)."""
     first, second = np.triu_indices(positions.shape[1], k=1)
     near = (np.abs(positions[:, first] - positions[:, second]) < apart).all(-1)
     near &= ~(absent[:, first] | absent[:, second])

@@ -6,11 +6,11 @@ import os
 
 import numpy as np
 
-from sparsevae.checks import check_number, check_seed
-from sparsevae.data.dataset import Dataset
+from sparsevae.checks import check_seed
+from sparsevae.data.dataset import FRACTION, Dataset, stratified
 from sparsevae.data.fetch import ByHand
+from sparsevae.data.readers.tsv import class_numbers, read_tsv, texts_array
 from sparsevae.exceptions import unknown
-from sparsevae.files import read_lines
 
 ABOUT = (
     "Reviews of restaurants, shops and other places with one to five stars, as their writers typed them. Yelp's terms "
@@ -21,8 +21,8 @@ YELP = ByHand(
     "yelp",
     ("yelp",),
     ("reviews.tsv.xz",),
-    "Yelp gives its reviews to those who accept its terms, and nobody may pass them on. Write those you have to "
-    "reviews.tsv.xz: one review a line in UTF-8, its stars (1 to 5), a word for its source and its text between tabs.",
+    "Yelp's terms forbid passing the reviews on; accept them and download the reviews. Write them to reviews.tsv.xz: "
+    "one review per line in UTF-8, with its stars (1 to 5), the name of its source and its text between tabs.",
 )
 STARS = ("1 star", "2 stars", "3 stars", "4 stars", "5 stars")
 PARTS = ("test", "valid")
@@ -36,18 +36,18 @@ def make(
     seed: int = 0,
     path: str | os.PathLike[str] | None = None,
 ) -> Dataset:
-    """Load reviews.tsv.xz and split it at random; every number of stars keeps its share in each part.
+    """Load reviews.tsv.xz and split it at random, in equal proportions of the five numbers of stars.
 
     Parameters
     ----------
     held_out : {"test", "valid"}
-        Which part is X_test; the other one is left out, so that it cannot be looked at by mistake.
+        Which part is X_test; the other one is left out, so that it is not used by mistake.
     valid_fraction, test_fraction : float
-        Shares of the reviews; the rest is for training.
+        Fractions of the reviews; the rest is for training.
     seed : int
-        Decides the split.
+        The same seed gives the same split.
     path : path or None
-        The folder; None looks in ``$SPARSEVAE_DATA/yelp/``.
+        The folder; None means ``$SPARSEVAE_DATA/yelp/``.
 
     Returns
     -------
@@ -57,22 +57,20 @@ def make(
     if held_out not in PARTS:
         raise ValueError(unknown("part for held_out", str(held_out), PARTS))
     for name, fraction in (("valid_fraction", valid_fraction), ("test_fraction", test_fraction)):
-        check_number(name, fraction, "a number in [0, 1)", lambda share: 0 <= share < 1)
+        FRACTION.check(name, fraction)
     if valid_fraction + test_fraction >= 1:
         got = f"{valid_fraction} and {test_fraction}"
         raise ValueError(f"valid_fraction and test_fraction must leave some reviews for training, got {got}")
     check_seed("seed", seed, least=0)
-    stars, source, texts = _read(path)
-    rng = np.random.default_rng(seed)
-    part = np.zeros(len(stars), dtype=np.int64)  # 0 train, 1 valid, 2 test
-    for star in range(len(STARS)):
-        members = rng.permutation(np.flatnonzero(stars == star))
-        valid, test = round(len(members) * valid_fraction), round(len(members) * test_fraction)
-        part[members[:valid]], part[members[valid : valid + test]] = 1, 2
+    file = YELP.find(path, "reviews.tsv.xz")
+    values, sources, lines = read_tsv(file, 3)
+    stars = class_numbers(values, {name[0]: k for k, name in enumerate(STARS)}, file, "stars (1 to 5)")
+    source, texts = np.array(sources), texts_array(lines)
+    part = stratified(stars, [valid_fraction, test_fraction], seed)
     inside, outside = part == 0, part == (2 if held_out == "test" else 1)
     if not (inside.any() and outside.any()):
         few = f"{len(stars)} reviews are too few for training and a {held_out} part of such fractions"
-        raise ValueError(f"{YELP.find(path)}: {few}")
+        raise ValueError(f"{file}: {few}")
     return Dataset(
         "yelp",
         X=texts[inside],
@@ -84,20 +82,3 @@ def make(
         label_names=STARS,
         about=ABOUT,
     )
-
-
-def _read(path: str | os.PathLike[str] | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Stars from 0, sources and texts, each (n,)."""
-    found = YELP.find(path)
-    file = found / "reviews.tsv.xz" if found.is_dir() else found
-    if not os.path.exists(file):
-        raise YELP.missing(f"{file} is not there")
-    rows = [line.split("\t") for line in read_lines(file)]
-    for number, row in enumerate(rows, start=1):
-        if len(row) != 3 or row[0] not in ("1", "2", "3", "4", "5"):
-            got = "\t".join(row)[:40]
-            raise ValueError(
-                f"{file}, line {number}: expected stars (1 to 5), source and text between tabs, got {got!r}"
-            )
-    stars = np.array([int(row[0]) - 1 for row in rows], dtype=np.int64)
-    return stars, np.array([row[1] for row in rows]), np.array([row[2] for row in rows], dtype=object)
