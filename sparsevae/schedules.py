@@ -21,7 +21,8 @@ Schedule = Callable[[int, int], float]
 """(step, total steps) -> value."""
 
 
-def _steps(position: int | float, total: int) -> float:
+def steps_at(position: int | float, total: int) -> float:
+    """A position in a run of `total` steps, in steps."""
     return int(position) if isinstance(position, Integral) else position * total
 
 
@@ -40,7 +41,7 @@ def _check_span(begin: int | float, end: int | float) -> None:
 
 def _progress(step: int, total: int, begin: int | float, end: int | float) -> float:
     """How far `step` is between begin and end, in [0, 1]."""
-    first, last = _steps(begin, total), _steps(end, total)
+    first, last = steps_at(begin, total), steps_at(end, total)
     if step >= last:
         return 1.0
     return 0.0 if step <= first else (step - first) / (last - first)
@@ -138,7 +139,7 @@ class Step:
         _check_position(self.at)
 
     def __call__(self, step: int, total: int) -> float:
-        return self.after if step >= _steps(self.at, total) else self.before
+        return self.after if step >= steps_at(self.at, total) else self.before
 
     def ends(self) -> tuple[float, ...]:
         return self.before, self.after
