@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import signal
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from typing import Any, cast
 
 import torch
@@ -113,36 +113,34 @@ def fit(
         cuda_arithmetic(device, tf32=training.tf32),
         torch.enable_grad(),
         stop_signals() as stop,
+        closing(Progress(label, total, training.verbose)) as progress,
     ):
-        progress = Progress(label, total, training.verbose)
+        run = Run(model, objective, Examples(rows, targets), items, training, plan, prepare or nn.Identity(), total)
+        if moments:
+            for name, value in run.optimiser.state():
+                value.copy_(moments[name])
+        if found:
+            with reading(cast(RunFolder, folder).checkpoint, "the state of this run"):
+                for state in found[1], found[0]:  # the roll-back point must fit the model as well
+                    run.load(state)
+                if run.best and _shapes(run.best) != _shapes(run.model.state_dict()):
+                    raise ValueError("the best weights of another model")
+            history.extend(found[2])
+        good = found[1] if found else run.state()
         try:
-            run = Run(model, objective, Examples(rows, targets), items, training, plan, prepare or nn.Identity(), total)
-            if moments:
-                run.load_moments(moments)
-            if found:
-                with reading(cast(RunFolder, folder).checkpoint, "the state of this run"):
-                    for state in found[1], found[0]:  # the roll-back point must fit the model as well
-                        run.load(state)
-                    if run.best and _shapes(run.best) != _shapes(run.model.state_dict()):
-                        raise ValueError("the best weights of another model")
-                history.extend(found[2])
-            good = found[1] if found else run.state()
-            try:
-                acceleration = Acceleration(run, progress.note)
-                if run.step < total and not run.stopped:
-                    acceleration.start()
-                _loop(run, acceleration, good, held_out, folder, history, progress, stop, watch, scaled=scaled)
-            finally:
-                history.steps = run.step
+            acceleration = Acceleration(run, progress.note)
+            if run.step < total and not run.stopped:
+                acceleration.start()
+            _loop(run, acceleration, good, held_out, folder, history, progress, stop, watch, scaled=scaled)
         finally:
-            progress.close()
+            history.steps = run.step
     if stop:
         where = f" Saved in {folder.path}; continue with resume=True (--resume)." if folder else ""
         progress.note(f"stopped by a signal at step {run.step} of {total}.{where}")
         raise KeyboardInterrupt if stop[0] == signal.SIGINT else SystemExit(128 + stop[0])
     if len(run.watched) > 1:  # one row has no variance over rows
         warn_about_sparsity(history, model, whole)
-    return history, run.moments()
+    return history, {name: value.detach().cpu().clone() for name, value in run.optimiser.state()}
 
 
 def _weights(model: nn.Module) -> dict[str, str]:

@@ -214,13 +214,6 @@ class Run:
 
     # -- state ------------------------------------------------------------------------------------------------
 
-    def moments(self) -> dict[str, Tensor]:
-        return {k: v.detach().cpu().clone() for k, v in self.optimiser.state()}
-
-    def load_moments(self, moments: Mapping[str, Tensor]) -> None:
-        for name, value in self.optimiser.state():
-            value.copy_(moments[name])
-
     def _named(self) -> Iterator[tuple[str, Tensor]]:
         for name, value in self.model.state_dict().items():
             yield f"model.{name}", value

@@ -22,7 +22,9 @@ from torch import Tensor, nn
 from sparsevae.training.torch_internals import REGISTERED
 
 ALONE = threading.RLock()
-"""Held while code reads or changes state that all modules of the process share: one thread at a time."""
+"""Acquired while code reads or changes state that all modules of the process share: one thread at a time."""
+_ASSIGN = "STORE_GLOBAL"
+_PLAIN = {type(None), bool, int, float, str, list, dict, set, tuple}  # always picklable
 
 
 class _Form(pickle.Pickler):
@@ -42,7 +44,7 @@ class _Form(pickle.Pickler):
 
     def persistent_id(self, value: Any) -> tuple[int, int] | None:
         known, tensor = id(value) in self._known, isinstance(value, (Tensor, torch.Generator))
-        if not (known or tensor) and _reducible(value):
+        if not (known or tensor) and (type(value) in _PLAIN or _reducible(value)):
             return None
         self.objects.append(value)
         return len(self.objects) - 1, 0 if tensor and not known else id(value)
@@ -86,7 +88,7 @@ class Guard:
         classes = {c for m in modules.values() for c in type(m).__mro__}
         methods = [f for c in classes for f in vars(c).values() if isinstance(f, FunctionType)]
         self.globals = sorted({f"{f.__module__}.{name}" for f in methods for name in _assigned_globals(f)})
-        """Global variables that a method of the modules assigns; not restored."""
+        """Global variables that a method of a module assigns. `watch` does not restore them."""
 
     def _forms(self) -> dict[tuple[int, str], _Form]:
         return {
@@ -159,4 +161,5 @@ class Guard:
 
 
 def _assigned_globals(function: FunctionType) -> Iterator[str]:
-    return (i.argval for i in dis.get_instructions(function) if i.opname == "STORE_GLOBAL")
+    if dis.opmap[_ASSIGN] in function.__code__.co_code:  # few functions: `get_instructions` is slow
+        yield from (i.argval for i in dis.get_instructions(function) if i.opname == _ASSIGN)
