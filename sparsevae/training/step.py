@@ -159,17 +159,17 @@ class Run:
 
     def _prime(self) -> None:
         """Record the noise tape, which all feeds share, and the names of the terms."""
-        asked: dict[tuple[tuple[int, ...], ...], Feed] = {}  # shapes of the noise -> a feed that needs them
+        needed: dict[tuple[tuple[int, ...], ...], Feed] = {}  # shapes of the noise -> a feed that needs them
         for feed in self.feeds:
             self.tape = Tape(mix(self.training.seed, 2), self.rows.device)
             casts = precision(self.rows.device, bf16=self.training.bf16)
             with torch.no_grad(), evaluating(self.model), casts:
                 loss, terms = self._measure(feed.read())
-            asked[tuple(tuple(noise.shape) for noise in (*self.tape.normals, *self.tape.uniforms))] = feed
-        if len(asked) > 1:
-            shapes = " and ".join(f"{noise} for rows of {f.batch.x.shape[-1]}" for noise, f in asked.items())
+            needed[tuple(tuple(noise.shape) for noise in (*self.tape.normals, *self.tape.uniforms))] = feed
+        if len(needed) > 1:
+            shapes = " and ".join(f"{noise} for rows of {f.batch.x.shape[-1]}" for noise, f in needed.items())
             raise ValueError(
-                f"noise must have one shape in all steps; this model (or training.binarise) asks for {shapes}. Noise "
+                f"noise must have one shape in all steps; this model (or training.binarise) needs {shapes}. Noise "
                 "for every column needs rows of one width: give one width alone."
             )
         self.names = ["loss", *terms]

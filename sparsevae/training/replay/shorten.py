@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch.fx import Graph, Node
 
-from sparsevae.training.replay.unroll import aliases, looks, written_by
+from sparsevae.training.replay.unroll import aliases, is_view, written_by
 from sparsevae.training.torch_internals import schema
 
 aten = torch.ops.aten
@@ -35,8 +35,8 @@ def shorten(graph: Graph) -> None:
 
 def _base(node: Node) -> Node:
     """The node that allocated the memory of a result."""
-    while looks(node) or _gives_back(node):
-        node = node.all_input_nodes[0] if looks(node) else written_by(node)[0]
+    while is_view(node) or _gives_back(node):
+        node = node.all_input_nodes[0] if is_view(node) else written_by(node)[0]
     return node
 
 

@@ -77,7 +77,7 @@ _VIEWS = {
 }  # not declared as views
 
 
-def looks(node: Node) -> bool:
+def is_view(node: Node) -> bool:
     """True if the result is a view of the argument, or an item of a list."""
     declared = schema(node.target)
     if declared is None:
@@ -114,7 +114,7 @@ def _is_safe(node: Node) -> bool:
         return False
     if any(other.op == "output" or written_by(other) for other in (node, *node.users)):
         return False
-    return all(_is_safe(user) for user in node.users if looks(user))
+    return all(_is_safe(user) for user in node.users if is_view(user))
 
 
 def _beforehand(graph: Graph, static: dict[Node, Tensor]) -> dict[Node, Any]:
@@ -127,9 +127,9 @@ def _beforehand(graph: Graph, static: dict[Node, Tensor]) -> dict[Node, Any]:
             constant_nodes.add(node)
         if node.op != "call_function" or not _is_safe(node):
             continue
-        if all(n in constant_nodes for n in node.all_input_nodes) and (looks(node) or _size(node) <= _LARGEST):
+        if all(n in constant_nodes for n in node.all_input_nodes) and (is_view(node) or _size(node) <= _LARGEST):
             constant_nodes.add(node)
-        elif not (looks(node) and all(n in made for n in node.all_input_nodes)):
+        elif not (is_view(node) and all(n in made for n in node.all_input_nodes)):
             continue
         with torch.no_grad():
             args, kwargs = (map_arg(part, made.__getitem__) for part in (node.args, node.kwargs))
