@@ -1,10 +1,10 @@
-"""Schedules: step -> value, for any named knob (a term's weight, a gate's sharpness, the learning rate).
+"""Schedules: step -> value, for any named knob (the weight of a term, the sharpness of a gate, the learning rate).
 
-A `Controller` is a schedule that also looks at what every report measures, with a state that checkpoints hold.
+A `Controller` is a schedule whose value also depends on the numbers of each report; its state is part of checkpoints.
 
-Positions in a run are given in steps (int) or as a share of the run (float in [0, 1]): `end=10_000`, `end=0.5`.
-A schedule reaches its last value exactly and keeps it. All its values lie between the least and the greatest of its
-`ends()`, however long the run.
+Positions in a run are steps (int) or a share of the run (float in [0, 1]): `end=10_000`, `end=0.5`. A schedule reaches
+its last value exactly and keeps it. For runs of any length, all values lie between the smallest and the largest of
+`ends()`.
 """
 
 from __future__ import annotations
@@ -17,23 +17,12 @@ from typing import Any
 
 from sparsevae.checks import POSITIVE, In, check_number, is_number, shown
 
-__all__ = [
-    "Constant",
-    "Controller",
-    "Cosine",
-    "Cyclical",
-    "Exponential",
-    "KeepMean",
-    "Linear",
-    "Schedule",
-    "Step",
-]
-
 Schedule = Callable[[int, int], float]
 """(step, total steps) -> value."""
 
 
-def _steps(position: int | float, total: int) -> float:
+def steps_at(position: int | float, total: int) -> float:
+    """A position in a run of `total` steps, in steps."""
     return int(position) if isinstance(position, Integral) else position * total
 
 
@@ -43,17 +32,16 @@ def _check_position(position: int | float) -> None:
 
 
 def _check_span(begin: int | float, end: int | float) -> None:
-    """Refuse what is no position, and a ramp that ends before it begins: of a step and a share only a run can tell."""
+    """Raise ValueError unless both are positions with begin <= end; a step and a share cannot be compared here."""
     _check_position(begin)
     _check_position(end)
-    alike = all(isinstance(p, Integral) for p in (begin, end)) or all(isinstance(p, float) for p in (begin, end))
-    if alike and begin > end:
+    if isinstance(begin, Integral) == isinstance(end, Integral) and begin > end:
         raise ValueError(f"end must not come before begin; got begin={begin!r} and end={end!r}.")
 
 
 def _progress(step: int, total: int, begin: int | float, end: int | float) -> float:
     """How far `step` is between begin and end, in [0, 1]."""
-    first, last = _steps(begin, total), _steps(end, total)
+    first, last = steps_at(begin, total), steps_at(end, total)
     if step >= last:
         return 1.0
     return 0.0 if step <= first else (step - first) / (last - first)
@@ -73,13 +61,8 @@ class Constant:
 
 
 @dataclass(frozen=True)
-class Linear:
-    """From start to stop in a straight line between begin and end: a warm-up or an annealing.
-
-    >>> ramp = Linear(0.0, 1.0, end=100)
-    >>> [ramp(step, 1000) for step in (0, 50, 100, 999)]
-    [0.0, 0.5, 1.0, 1.0]
-    """
+class _Ramp:
+    """From start at position begin to stop at position end."""
 
     start: float
     stop: float
@@ -89,37 +72,37 @@ class Linear:
     def __post_init__(self) -> None:
         _check_span(self.begin, self.end)
 
-    def __call__(self, step: int, total: int) -> float:
-        t = _progress(step, total, self.begin, self.end)
-        return self.stop if t == 1 else self.start + t * (self.stop - self.start)
-
     def ends(self) -> tuple[float, ...]:
         return self.start, self.stop
 
 
+class Linear(_Ramp):
+    """From start to stop in a straight line between begin and end: a warm-up or an annealing.
+
+    >>> ramp = Linear(0.0, 1.0, end=100)
+    >>> [ramp(step, 1000) for step in (0, 50, 100, 999)]
+    [0.0, 0.5, 1.0, 1.0]
+    """
+
+    def __call__(self, step: int, total: int) -> float:
+        t = _progress(step, total, self.begin, self.end)
+        return self.stop if t == 1 else self.start + t * (self.stop - self.start)
+
+
 @dataclass(frozen=True)
-class Cosine:
-    """From start to stop along half a cosine."""
+class Cosine(_Ramp):
+    """From start to stop along half a cosine between begin and end."""
 
-    start: float
     stop: float = 0.0
-    begin: int | float = 0
-    end: int | float = 1.0
-
-    def __post_init__(self) -> None:
-        _check_span(self.begin, self.end)
 
     def __call__(self, step: int, total: int) -> float:
         t = _progress(step, total, self.begin, self.end)
         return self.stop if t == 1 else self.stop + (self.start - self.stop) * 0.5 * (1 + math.cos(math.pi * t))
 
-    def ends(self) -> tuple[float, ...]:
-        return self.start, self.stop
-
 
 @dataclass(frozen=True)
 class Exponential:
-    """start e^(-rate step), never below `floor`, held for `every` steps: how temperatures fall in Jang et al.
+    """start e^(-rate step), at least `floor`, updated every `every` steps: the annealing of temperatures in Jang et al.
 
     >>> cooling = Exponential(1.0, 1e-3, floor=0.5)
     >>> [round(cooling(step, 10_000), 3) for step in (0, 100, 5000)]
@@ -139,7 +122,7 @@ class Exponential:
         return max(self.floor, self.start * math.exp(-self.rate * start))
 
     def ends(self) -> tuple[float, ...]:
-        """The first value, and the one that a run without end comes to; a negative rate leads beyond all bounds."""
+        """The first value, and the limit for an infinite run; infinite for a negative rate."""
         far = self.start * math.exp(-math.inf * self.rate) if self.rate else self.start
         return max(self.floor, self.start), max(self.floor, far)
 
@@ -156,7 +139,7 @@ class Step:
         _check_position(self.at)
 
     def __call__(self, step: int, total: int) -> float:
-        return self.after if step >= _steps(self.at, total) else self.before
+        return self.after if step >= steps_at(self.at, total) else self.before
 
     def ends(self) -> tuple[float, ...]:
         return self.before, self.after
@@ -164,7 +147,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Cyclical:
-    """`cycles` equal cycles, each a straight ramp over its first `ramp` share and then flat at stop."""
+    """`cycles` equal cycles: a straight line from start to stop over the share `ramp`, then constant at stop."""
 
     start: float
     stop: float
@@ -186,10 +169,10 @@ class Cyclical:
 
 
 class Controller:
-    """A knob's value as a function of what a run measures, anew at every report.
+    """A schedule whose value is computed at every report from a number that the report measures.
 
-    `measure` names a number of the reports: a term, active_units, nonzeros, validation_loss or p_on (the mean over
-    units and some training rows). A state is made of plain numbers, lists and dicts, and is never changed in place.
+    `measure` is the name of that number: a term, active_units, nonzeros, validation_loss or p_on (the mean over units
+    and some training rows). A state consists of numbers, lists and dicts, and is never changed in place.
     """
 
     measure: str
@@ -203,17 +186,17 @@ class Controller:
         raise NotImplementedError
 
     def update(self, state: Any, measured: Mapping[str, float], step: int, total: int) -> tuple[float, Any]:
-        """The value from this report on, and the next state."""
+        """Return the value from this report on, and the next state."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True)
 class KeepMean(Controller):
-    r"""Keep a measured mean m at a target m*, by a knob v > 0 whose rise makes m fall (gains below 0: rise).
+    r"""Keep a measured mean m at a target m* by a knob v > 0; m must fall as v rises (with gains below 0: rise).
 
     Proportional-integral control of log v: with e = (m - m*) / abs(m*) at each report, s is the sum of integral e, and
-    v = first exp(s + proportional e). Both first exp(s) and v stay within `lowest` and `highest`. A mean that is not
-    finite counts as the target.
+    v = first exp(s + proportional e). Both first exp(s) and v are clipped to [lowest, highest]. A mean that is not
+    finite is treated as equal to the target.
 
     >>> keep = KeepMean("p_on", 0.1, proportional=0.0, integral=0.5)
     >>> value, state = keep.update(keep.start(), {"p_on": 0.3}, 100, 1000)
@@ -231,7 +214,7 @@ class KeepMean(Controller):
 
     def __post_init__(self) -> None:
         if not isinstance(self.measure, str):
-            raise ValueError(f"measure must name a number of the reports, such as 'p_on', got {self.measure!r}.")
+            raise ValueError(f"measure must be the name of a reported number, such as 'p_on', got {self.measure!r}.")
         check_number("target", self.target, "a number other than 0", lambda m: m != 0)
         POSITIVE.check("lowest", self.lowest)
         In(self.lowest).check("highest", self.highest, "a number, lowest or above")
@@ -257,4 +240,4 @@ class KeepMean(Controller):
 
 
 SCHEDULES: dict[str, type] = {c.__name__: c for c in (Constant, Cosine, Cyclical, Exponential, KeepMean, Linear, Step)}
-"""All kinds of schedules by name."""
+"""All classes of schedules by name."""

@@ -1,4 +1,4 @@
-"""How the machine computes: CPU threads within the quota, arithmetic that can be repeated, torch's own defaults."""
+"""Process-wide settings of torch: number of threads, default dtype, deterministic and TensorFloat-32 arithmetic."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from contextlib import contextmanager
 import torch
 from joblib import cpu_count
 
-_DTYPE = torch.float32  # of networks and all that they compute
+_DTYPE = torch.float32  # of networks and their results
 
 
 @contextmanager
 def threads(count: int | None = None) -> Iterator[int]:
-    """Run torch with `count` threads; the caller's setting comes back after.
+    """Run torch with `count` threads, then restore the old number.
 
-    None is the caller's setting, but no more than the CPUs that this process may use (its affinity, the quota of its
+    None means the old number, but at most the CPUs that this process may use (by its affinity, the quota of its
     container, LOKY_MAX_CPU_COUNT): more threads than cores make torch many times slower.
     """
     before = torch.get_num_threads()
@@ -31,30 +31,28 @@ def threads(count: int | None = None) -> Iterator[int]:
 
 @contextmanager
 def inference(device: torch.device) -> Iterator[None]:
-    """Compute without gradients, within the CPU quota, in full precision, with the same bits every time."""
+    """Compute without gradients, within the CPU quota, in full precision, with reproducible bits."""
     with ordinary(), threads(), cuda_arithmetic(device, tf32=False), torch.no_grad():
         yield
 
 
 @contextmanager
 def ordinary() -> Iterator[None]:
-    """Networks are float32 and learn by gradients, whatever a caller has set for all of torch (and gets back)."""
+    """Use float32 as default dtype and enable gradients, then restore the settings of the caller."""
     before = torch.get_default_dtype()
-    if before != _DTYPE:
-        torch.set_default_dtype(_DTYPE)
+    torch.set_default_dtype(_DTYPE)
     try:
         with torch.inference_mode(False), torch.enable_grad():
             yield
     finally:
-        if before != _DTYPE:
-            torch.set_default_dtype(before)
+        torch.set_default_dtype(before)
 
 
 @contextmanager
 def cuda_arithmetic(device: torch.device, *, tf32: bool) -> Iterator[None]:
-    """On CUDA: convolutions by algorithms that give the same bits every time, TensorFloat-32 as asked.
+    """On CUDA: deterministic convolutions, and TensorFloat-32 if `tf32`. On a CPU: nothing.
 
-    These are process-wide settings, so a CPU run leaves them alone: two fits in threads would undo each other's.
+    These settings are process-wide; two CPU fits in threads would overwrite each other's.
     """
     if device.type != "cuda":
         yield
@@ -62,7 +60,8 @@ def cuda_arithmetic(device: torch.device, *, tf32: bool) -> Iterator[None]:
     cudnn = torch.backends.cudnn
     before = torch.get_float32_matmul_precision(), cudnn.deterministic, cudnn.allow_tf32
     torch.set_float32_matmul_precision("high" if tf32 else "highest")
-    cudnn.deterministic, cudnn.allow_tf32 = True, tf32
+    cudnn.deterministic = True
+    cudnn.allow_tf32 = tf32
     try:
         yield
     finally:

@@ -99,7 +99,7 @@ def test_the_ramp_of_a_cycle_is_a_share(ramp: object) -> None:
 
 
 def test_a_function_is_refused_before_anything_starts() -> None:
-    with pytest.raises(ValueError, match=r"training.schedules\['kl_z'\] holds a function.*use one of the schedules"):
+    with pytest.raises(ValueError, match=r"\['kl_z'\] must be a schedule \(Constant, .*functions.*\), got <function"):
         Training(schedules={"kl_z": lambda step, total: 1.0}).validate()
 
 

@@ -90,11 +90,10 @@ def once(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
 
 def _course(text: str) -> Any:
     """A schedule from its name and its arguments, separated by colons."""
-    from sparsevae import schedules
     from sparsevae.exceptions import unknown
+    from sparsevae.schedules import SCHEDULES
 
-    found = {name.lower(): getattr(schedules, name) for name in schedules.__all__}
-    known = {name: schedule for name, schedule in found.items() if name not in ("schedule", "controller")}
+    known = {name.lower(): schedule for name, schedule in SCHEDULES.items()}
     word, *words = text.lower().split(":")
     if word not in known:
         raise ValueError(unknown("schedule", word, known))

@@ -1,1 +1,1 @@
-"""How a model is trained."""
+"""Training: settings, the loop, steps, optimisers, reports."""

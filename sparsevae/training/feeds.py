@@ -1,4 +1,4 @@
-"""Which rows a step sees: batches, and buffers of one width each."""
+"""The rows of each step: the order of batches, and static buffers, one set per width."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from sparsevae.training.optimisers import Gradients
 
 
 class Order:
-    """Which rows make up the batch of a step: every row once an epoch, in an order fixed by (seed, epoch).
+    """The rows of the batch of a step: every row once per epoch, in an order that depends on (seed, epoch, number).
 
-    A batch may straddle two epochs, so that all batches have one size. `number` tells the orders of several feeds
-    apart.
+    A batch may span two epochs, so that all batches have one size. `number` is the number of the feed.
     """
 
     def __init__(self, items: Tensor, batch_size: int, seed: int, number: int = 0) -> None:
-        self.items, self.n, self.size = items, len(items), min(int(batch_size), len(items))
+        self.items, self.n = items, len(items)
+        self.size = min(int(batch_size), self.n)
         self.seed, self.number = seed, number
         self._epochs: dict[int, Tensor] = {}
 
@@ -41,16 +41,15 @@ class Order:
 
 
 class FeedSchedule:
-    """Which feed serves each step of a run: a function of (rows of each feed, total, seed), made once.
+    """The feed of each step of a run, a function of (rows per feed, total, seed).
 
-    Of `total` steps feed k has its share, total n_k / n, rounded so that the shares add up: the largest remainders are
-    rounded up. So a row is served as often in one feed as in another, but for that rounding. The order is random, so
-    that no stretch of the run sees short rows alone.
+    Feed k gets total n_k / n of the steps; the largest remainders are rounded up, so that the shares add up. So rows of
+    all feeds are used equally often, up to rounding. The order is random, so that short rows are spread over the run.
     """
 
     def __init__(self, sizes: Sequence[int], total: int, seed: int) -> None:
         self.alone = len(sizes) == 1
-        if self.alone:  # a run of any length needs no table
+        if self.alone:  # no table of all steps, however many
             return
         n = sum(sizes)
         counts = np.array([total * size // n for size in sizes])
@@ -63,14 +62,14 @@ class FeedSchedule:
             self._turn[self._feed == k] = np.arange(count)
 
     def __call__(self, step: int) -> tuple[int, int]:
-        """The feed of a step, and how often it has served before."""
+        """The feed of a step, and the number of earlier steps of that feed."""
         return (0, step) if self.alone else (int(self._feed[step]), int(self._turn[step]))
 
 
 class Feed:
-    """Rows of one width: their order, the static buffers that hold a batch of them, and how a step on it is run.
+    """Rows of one width: their order, static buffers for one batch, and the functions that compute a step on it.
 
-    `differentiate` gives the terms and a gradient for each weight; `run` takes the whole step.
+    `differentiate` returns the terms and one gradient per weight; `run` takes the whole step.
     """
 
     differentiate: Callable[[], tuple[Tensor, Gradients]]
@@ -82,7 +81,7 @@ class Feed:
         self.batch = rows.pick(self.index)
 
     def load(self, turn: int) -> None:
-        """Write the batch of this feed's step number `turn` into the buffers; on a CPU no graph asks where they are."""
+        """Load the batch of this feed's step number `turn`: into new tensors on a CPU, else into the static buffers."""
         index = self.order(turn)
         if self.rows.static:
             self.index.copy_(index)
@@ -94,11 +93,11 @@ class Feed:
                     buffer.copy_(picked, non_blocking=True)
 
     def read(self) -> Batch:
-        """The batch in the buffers, in the rows' own type."""
+        """The loaded batch, in the dtype of the rows."""
         return self.rows.pick(self.index) if self.rows.static else self.batch
 
 
 def some_items(items: Tensor, n: int, seed: int) -> Tensor:
-    """At most n of the items, at random by the seed, in their order: data may be sorted by class or by time."""
+    """At most n of the items, chosen at random by the seed (data may be sorted by class or time), in their order."""
     shuffle = torch.randperm(len(items), generator=torch.Generator().manual_seed(mix(seed, 12)))
     return items[shuffle[:n].sort().values.to(items.device)]

@@ -1,4 +1,4 @@
-"""What is wrong with a run, and what to do about it."""
+"""Problems of a run: roll back at a smaller rate, raise an error, or warn with advice."""
 
 from __future__ import annotations
 
@@ -24,69 +24,72 @@ def warn_about_validation(run: Run, held_out: Tensor, scaled: bool) -> None:
     auto = "" if scaled else "scale='auto', "
     where = f" on {len(bad):,} of {len(held_out):,} held-out rows (row {bad[0]:,} of X, counted from 0)" if bad else ""
     warn_caller(
-        f"the validation loss is not finite at step {run.step}: {term!r} is inf or nan{where}. Such a report counts "
-        "neither for nor against patience, and is never the best. What helps: to correct or leave out such rows, "
+        f"the validation loss is not finite at step {run.step}: {term!r} is inf or nan{where}. Such a report does not "
+        "count for patience, and is never the best. What helps: to correct or leave out such rows, "
         f"{auto}or a larger variance_floor.",
         RuntimeWarning,
     )
 
 
 def roll_back(run: Run, good: State, term: str | None, progress: Progress, scaled: bool) -> State:
-    """Return to the last good state at half the rate, or give up with a reason.
+    """Return to the last good state at half the rate, or raise DivergenceError after the last retry.
 
-    `term` was not finite; None means that all is finite and the model ruined.
+    `term` is the name of a term that was not finite; None means that all terms are finite and the model is ruined.
     """
     auto = "" if scaled else "scale='auto', "
-    remedies = f"What helps: {auto}a smaller learning_rate, clip_norm=1.0, or a larger variance_floor."
-    retries, factor, last = run.retries + 1, run.rate_factor / 2, run.step
-    reached = run.reconstruction().max()
+    advice = f"What helps: {auto}a smaller learning_rate, clip_norm=1.0, or a larger variance_floor."
+    retries = run.retries + 1
+    factor = run.rate_factor / 2
+    last = run.step
+    reached = float(run.reconstruction().max())
     run.load(good)
     if retries > _RETRIES and term is None:
         raise DivergenceError(
-            f"training diverged: by step {last} -log p(x|z) had grown to {float(reached):.4g} on rows where it was "
+            f"training diverged: by step {last} -log p(x|z) had grown to {reached:.4g} on rows where it was "
             f"{float(run.untrained.max()):.4g} before the first step, and again after {_RETRIES} retries at ever "
-            f"smaller rates. Those rows' {_span(run.reference().x)}. {remedies}"
+            f"smaller rates. Those rows' {_span(run.reference().x)}. {advice}"
         )
     if retries > _RETRIES:
         while run.step < last and (found := run.broken()) in (None, "weights"):
-            run.advance()  # the same steps once more, looking after each: which one breaks, and in which term?
-        term, bad = found or term, max(run.step - 1, good.meta["step"])
-        run.load(good)  # what the user is left with is finite
+            run.advance()  # repeat the same steps and check each: which one breaks, and in which term?
+        term = found or term
+        bad = max(run.step - 1, good.meta["step"])
+        run.load(good)  # leave the user finite weights
         x = run.prepared(run.rows.take(run.order(bad))).x
         raise DivergenceError(
             f"training diverged: the term {term!r} was not finite at step {bad}, and again after {_RETRIES} "
             f"retries at ever smaller rates (last {2 * factor * run.rate_schedule(bad, run.total):.2g}). That "
-            f"batch's {_span(x)}. {remedies}"
+            f"batch's {_span(x)}. {advice}"
         )
-    grown = f"-log p(x|z) had grown to {float(reached):.3g}"
-    found = grown if term is None else f"{term} was not finite"
-    progress.note(f"{found} by step {last}; back to step {run.step} at half the rate.")
-    run.retries, run.rate_factor = retries, factor
+    problem = f"-log p(x|z) had grown to {reached:.3g}" if term is None else f"{term} was not finite"
+    progress.note(f"{problem} by step {last}; back to step {run.step} at half the rate.")
+    run.retries = retries
+    run.rate_factor = factor
     return good._replace(meta={**good.meta, "retries": retries, "rate_factor": factor})
 
 
 def _span(x: Tensor) -> str:
-    return f"inputs, as the network sees them, span {float(x.min()):.4g} to {float(x.max()):.4g}"
+    return f"inputs, as the network sees them, range from {float(x.min()):.4g} to {float(x.max()):.4g}"
 
 
 def warn_about_sparsity(history: History, model: LatentModel, settings: Mapping[str, Any]) -> None:
-    """Tell of codes that are empty, nearly collapsed or full, with what to try first, by the settings in force.
+    """Warn if codes are empty, nearly collapsed or full, with remedies computed from the settings in use.
 
-    Without noise a code has no scale, and how far it varies does not tell whether it is used: `audit` does.
+    Codes without noise have no scale, so their variance does not show whether a unit is used; `audit` does.
     """
     if not history or model.labelled:
         return
-    last, n = history[-1], model.n_components
+    last = history[-1]
+    n = model.n_components
+    active = last["active_units"]
     if last["nonzeros"] == 0:
         found = "every code is zero: no unit is more likely on than off for any row"
-    elif last["active_units"] < 0.05 * n:
-        active = last["active_units"]
-        units, nearly = (
-            (f"only {active:g} of {n} units differ", "nearly ") if active else (f"none of {n} units differs", "")
-        )
-        found = f"{units} between rows: the code has {nearly}collapsed"
-    elif last["active_units"] == n and last["nonzeros"] > 0.75 * n and model.posterior.density:
-        # where a row has few units on, it is well that all rows together use each; without noise none is ever pruned
+    elif active == 0:
+        found = f"none of {n} units differs between rows: the code has collapsed"
+    elif active < 0.05 * n:
+        found = f"only {active:g} of {n} units differ between rows: the code has nearly collapsed"
+    elif active == n and last["nonzeros"] > 0.75 * n and model.posterior.density:
+        # if rows have few units on, it is good that all units are used; without noise no unit is ever pruned
         found = f"all {n} units are active: the code may be too small{' to be sparse' * ('alpha' in settings)}"
     else:
         return

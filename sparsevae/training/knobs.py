@@ -1,4 +1,4 @@
-"""Knobs: the buffers that schedules drive."""
+"""Knobs: the buffers that schedules write to."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from sparsevae.latent.objective import Objective
 
 
 def knobs(model: nn.Module, objective: Objective) -> dict[str, list[Tensor]]:
-    """Every buffer a schedule may drive, by name: term weights, and what the model's parts declare.
+    """All buffers that schedules may write to, by name: weights of terms, and the `knobs` of the model's modules.
 
-    Parts of one kind, such as the two of a code side by side, have a buffer each, and one schedule drives them all.
+    Modules that declare the same name, as two concatenated posteriors do, share one schedule.
     """
     found: dict[str, list[Tensor]] = {}
     for module in (*objective.modules(), *model.modules()):
@@ -20,5 +20,5 @@ def knobs(model: nn.Module, objective: Objective) -> dict[str, list[Tensor]]:
 
 
 def lasting(model: nn.Module) -> set[str]:
-    """Names of the knobs that are part of the model and are saved with it, such as the slope of its law."""
+    """Names of the knobs that are in the state dict of the model, such as the slope of a gate."""
     return {name for m in model.modules() for name in getattr(m, "knobs", ()) if name in m.state_dict()}

@@ -1,8 +1,8 @@
 """The one training loop.
 
-Every `report_every` steps it looks up: is a traced step still an eager one (else it rolls back and takes eager steps),
-are the sums finite and the model not ruined (else it rolls back and halves the rate), what do the terms read, is it
-time to validate, to stop, to save.
+Every `report_every` steps it checks that a traced step equals an eager one (else it rolls back and takes eager steps),
+and that the sums are finite and the model is not ruined (else it rolls back and halves the rate). Then it reports the
+terms, validates, and decides whether to stop and whether to write a checkpoint.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import signal
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from typing import Any, cast
 
 import torch
@@ -36,11 +36,11 @@ from sparsevae.training.signals import stop_signals
 from sparsevae.training.step import Run
 
 Watch = Callable[[Mapping[str, Any]], None]
-"""What is called with a report, a row of the history."""
+"""A function that is called with each report, a row of the history."""
 
 
 def split(n_rows: int, training: Training, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Training and validation rows, at random by the seed."""
+    """Positions of the training and of the validation rows, at random by the seed, each sorted."""
     shuffle = torch.randperm(n_rows, generator=torch.Generator().manual_seed(mix(training.seed, 3)))
     n_held_out = training.held_out(n_rows)
     return shuffle[n_held_out:].sort().values.to(device), shuffle[:n_held_out].sort().values.to(device)
@@ -61,39 +61,40 @@ def fit(
     history: History | None = None,
     watch: Watch | None = None,
 ) -> tuple[History, dict[str, Tensor]]:
-    """Train `model` in place on `rows`, with their `targets` where there are any: the only training loop here.
+    """Train `model` in place on `rows` and, if given, their `targets`.
 
     Parameters
     ----------
     model, objective
-        What to train and what to minimise, both already on the rows' device.
-    rows : Rows
-        The data; `prepare` (scaling) is applied to every batch, of whichever width where rows have several (`Ragged`).
+        What to train and what to minimise, both on the device of the rows.
+    rows, targets : Rows
+        The data. `prepare` (scaling) is applied to x of every batch.
     training : Training
-        Settings. Validated by the caller.
+        Settings, already validated.
     schedules : {knob: Schedule}
-        The recipe's own schedules; `training.schedules` and `training.kl_warmup` come on top.
+        Schedules of the model; `training.schedules` and `training.kl_warmup` override them.
+    label : str
+        Name of the run in progress lines.
     signature : dict
-        What run this is, for the run folder.
+        Identifies the run in its folder; resuming a run with another signature is an error.
     moments : {name: Tensor}
-        Adam's moments to start from, as an earlier call returned them.
+        Moments of the optimiser to start from, as an earlier call returned them.
     history : History
-        Filled as the run goes on, so that the caller has it, and how many steps it took, also after an interruption.
+        Filled during the run, so that the caller has reports and number of steps also after an interruption.
     watch : callable
-        Called with every report, in evaluation mode: to look at the model on the way, not to change it.
+        Called with every report while the model is in evaluation mode; it must not change the model.
 
     Returns
     -------
     history, moments
-        The reports, and the optimiser's moments for a later call: zeros, a fresh start, where patience has put the best
-        weights back.
+        The reports, and the optimiser's moments for a later call; zeros if the best weights were restored.
 
     Raises
     ------
     DivergenceError
-        When non-finite numbers return at ever smaller rates.
+        If numbers are not finite, or the model is ruined, again after several retries at smaller rates.
     BlockingIOError
-        When another run is using the run folder; before the first step.
+        If another run uses the run folder; raised before the first step.
     KeyboardInterrupt, SystemExit
         After SIGINT or SIGTERM, with the checkpoint written and the model as of the last step.
     """
@@ -112,40 +113,38 @@ def fit(
         cuda_arithmetic(device, tf32=training.tf32),
         torch.enable_grad(),
         stop_signals() as stop,
+        closing(Progress(label, total, training.verbose)) as progress,
     ):
-        progress = Progress(label, total, training.verbose)
+        run = Run(model, objective, Examples(rows, targets), items, training, plan, prepare or nn.Identity(), total)
+        if moments:
+            for name, value in run.optimiser.state():
+                value.copy_(moments[name])
+        if found:
+            with reading(cast(RunFolder, folder).checkpoint, "the state of this run"):
+                for state in found[1], found[0]:  # the roll-back point must fit the model as well
+                    run.load(state)
+                if run.best and _shapes(run.best) != _shapes(run.model.state_dict()):
+                    raise ValueError("the best weights of another model")
+            history.extend(found[2])
+        good = found[1] if found else run.state()
         try:
-            run = Run(model, objective, Examples(rows, targets), items, training, plan, prepare or nn.Identity(), total)
-            if moments:
-                run.load_moments(moments)
-            if found:
-                with reading(cast(RunFolder, folder).checkpoint, "the state of this run"):
-                    for state in found[1], found[0]:  # the one to roll back to must fit as well
-                        run.load(state)
-                    if run.best and _shapes(run.best) != _shapes(run.model.state_dict()):
-                        raise ValueError("the best weights of another model")
-                history.extend(found[2])
-            good = found[1] if found else run.state()
-            try:
-                acceleration = Acceleration(run, progress.note)
-                if run.step < total and not run.stopped:
-                    acceleration.start()
-                _loop(run, acceleration, good, held_out, folder, history, progress, stop, watch, scaled=scaled)
-            finally:
-                history.steps = run.step
+            acceleration = Acceleration(run, progress.note)
+            if run.step < total and not run.stopped:
+                acceleration.start()
+            _loop(run, acceleration, good, held_out, folder, history, progress, stop, watch, scaled=scaled)
         finally:
-            progress.close()
+            history.steps = run.step
     if stop:
         where = f" Saved in {folder.path}; continue with resume=True (--resume)." if folder else ""
         progress.note(f"stopped by a signal at step {run.step} of {total}.{where}")
         raise KeyboardInterrupt if stop[0] == signal.SIGINT else SystemExit(128 + stop[0])
-    if len(run.watched) > 1:  # one row differs from no other
+    if len(run.watched) > 1:  # one row has no variance over rows
         warn_about_sparsity(history, model, whole)
-    return history, run.moments()
+    return history, {name: value.detach().cpu().clone() for name, value in run.optimiser.state()}
 
 
 def _weights(model: nn.Module) -> dict[str, str]:
-    """Every tensor of the model by name: its size, and whether it stays as it is. Moments are of those that do not."""
+    """The shape of every tensor of the model, and whether it is frozen, by name; frozen weights have no moments."""
     found: dict[str, str] = {}
     for name, value in model.state_dict(keep_vars=True).items():
         frozen = isinstance(value, nn.Parameter) and not value.requires_grad
@@ -158,15 +157,13 @@ def _shapes(tensors: Mapping[str, Tensor]) -> dict[str, torch.Size]:
 
 
 def _warmups(objective: Objective, training: Training) -> dict[str, Schedule]:
-    if not training.kl_warmup:
-        return {}
-    names = [k for k in objective.knobs if not k.startswith("nll_")]
-    return {k: Linear(0.0, _plain(getattr(objective, k)), end=training.kl_warmup) for k in names}
-
-
-def _plain(weight: Tensor) -> Any:
-    """A number, or for a stack of models its members' numbers."""
-    return weight.detach().clone() if weight.dim() else float(weight)
+    """Schedules of `kl_warmup`: every weight but those of the likelihoods rises from 0 to its value."""
+    found: dict[str, Schedule] = {}
+    for name in objective.knobs if training.kl_warmup else ():
+        if not name.startswith("nll_"):
+            weight: Any = getattr(objective, name).detach().clone()  # members have one each
+            found[name] = Linear(0.0, weight if weight.dim() else float(weight), end=training.kl_warmup)
+    return found
 
 
 def _loop(
@@ -195,7 +192,7 @@ def _loop(
         if (term := run.broken()) or run.ruined():
             good = roll_back(run, good, term, progress, scaled)
             continue
-        run.retries = 0  # retries count what fails again and again, not what a long run meets now and then
+        run.retries = 0  # a good report resets the retries
         row: dict[str, Any] = {"step": run.step, "epoch": run.step * run.size / len(run.items)}
         row |= run.read_sums() | run.activity()
         if len(held_out):
@@ -213,11 +210,10 @@ def _loop(
             with evaluating(run.model), at_once():
                 watch(row)
         progress.update(run.step, {k: v for k, v in row.items() if k not in ("step", "epoch")})
-        good = run.state()
         if training.patience is not None and run.waited >= training.patience:
             progress.note(f"stopped at step {run.step}: no better validation loss for {run.waited} reports.")
             run.stopped = True
-            good = run.state()
+        good = run.state()
         ended = run.stopped or run.step == total
         if folder and (ended or run.step - saved >= training.checkpoint_every):
             folder.save(good, good)
@@ -228,15 +224,16 @@ def _loop(
         folder.save(run.state(), good)
     if run.best and not stop:
         run.model.load_state_dict(run.best)
-        run.optimiser.forget()  # its moments are of the last step, and no longer of these weights
+        run.optimiser.forget()  # its moments belong to the weights of the last step, not to these
 
 
 def _keep_best(run: Run, loss: float) -> None:
-    """A loss that is not finite tells nothing: it is neither better nor one more report of waiting."""
+    """Copy the weights if the validation loss is the lowest so far, else count the report; ignore non-finite losses."""
     if not math.isfinite(loss):
         return
     if loss < run.best_loss:
-        run.best_loss, run.waited = loss, 0
+        run.best_loss = loss
+        run.waited = 0
         run.best = {k: v.detach().clone() for k, v in run.model.state_dict().items()}
     else:
         run.waited += 1

@@ -1,4 +1,4 @@
-"""The modes of a step: what matrix products are computed in, and evaluation without updates."""
+"""Context managers: the precision of matrix products, and evaluation mode."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from torch import nn
 
 
 def precision(device: torch.device, *, bf16: bool) -> AbstractContextManager[object]:
-    """What matrix products of a training step are computed in: bfloat16 on CUDA if asked, else as they come.
+    """Autocast matrix products to bfloat16 if `bf16` and on CUDA; else do nothing.
 
-    Casts of the weights are not kept: a captured graph would hold on to those of the step it was made of.
+    Casts of the weights are not cached: a captured graph would reuse those of the step at its capture.
     """
     if bf16 and device.type == "cuda":
         return torch.autocast("cuda", torch.bfloat16, cache_enabled=False)
@@ -21,7 +21,7 @@ def precision(device: torch.device, *, bf16: bool) -> AbstractContextManager[obj
 
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
-    """Let a user's own BatchNorm or Dropout look without learning."""
+    """Put the model in eval mode for the duration, so that BatchNorm and Dropout do not update."""
     training = model.training
     model.eval()
     try:

@@ -1,4 +1,4 @@
-"""Progress: a rich bar on a terminal, a line now and then elsewhere, nothing when silent."""
+"""Progress: a rich bar on a terminal, else a line every ten seconds; nothing if verbose=0."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 
 from sparsevae.messages import note, standard_error
 
-_PATIENCE = 10.0  # seconds between two lines where there is no terminal
+_INTERVAL = 10.0  # least seconds between two lines without a terminal
 
 
 class Progress:
-    """Shows how far a run is and its live numbers, on standard error."""
+    """Prints the position of a run and its latest numbers to standard error."""
 
     def __init__(self, label: str, total: int, verbose: int) -> None:
         self.label, self.total, self.verbose = label, total, verbose
@@ -29,7 +29,7 @@ class Progress:
                 BarColumn(bar_width=16),
                 MofNCompleteColumn(),
                 TimeRemainingColumn(),
-                TextColumn("{task.fields[numbers]}", table_column=Column(no_wrap=False)),  # the one that may give way
+                TextColumn("{task.fields[numbers]}", table_column=Column(no_wrap=False)),  # the column that may wrap
                 console=Console(file=screen),
             )
             self._task = self._bar.add_task(label, total=total, numbers="")
@@ -39,12 +39,12 @@ class Progress:
         text = "  ".join(f"{k} {v:.4g}" for k, v in numbers.items())
         if self._bar is not None:
             self._bar.update(self._task, completed=step, numbers=text)
-        elif self.verbose and time.monotonic() - self._last_line > _PATIENCE:
+        elif self.verbose and time.monotonic() - self._last_line > _INTERVAL:
             self._last_line = time.monotonic()
             self.note(f"step {step}/{self.total}  {text}")
 
     def note(self, line: str) -> None:
-        """One line that stays, whatever the medium."""
+        """Print one line, above the bar if there is one."""
         if self._bar is not None:
             self._bar.console.print(f"{self.label}: {line}", highlight=False, markup=False)
         elif self.verbose:

@@ -1,7 +1,7 @@
-"""What to try where a code came out empty or full: values computed from those in force, the first to try first.
+"""Remedies for an empty or a full code: new values of settings, computed from the values in use.
 
-Fewer than a thousand steps, a KL at full price from the start, a weight or a prior far from the usual: what is out of
-the ordinary is put right first, all at once; only then is anything pushed beyond. So a remedy does not overshoot.
+First all unusual settings are corrected together (fewer than 1,000 steps, a KL without warm-up, a weight or a prior far
+from its default); only the second remedy goes beyond the defaults. So a remedy does not overshoot.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _TEXTS = {"kl_z": 0.05, "kl_gamma": 0.03, "beta": 0.1, "kl_weight": 0.1}
 
 
 def remedies(settings: Mapping[str, Any], step: int, *, empty: bool) -> list[dict[str, Any]]:
-    """Changes to a model's settings, at most two lots, against a code that is `empty` or collapsed, or else full.
+    """At most two sets of changed settings, for a code that is `empty` or collapsed, or else full.
 
     >>> remedies({"alpha": 1e-4, "kl_z": 1.0, "kl_warmup": 0}, 10_000, empty=True)
     [{'alpha': 0.1, 'kl_warmup': 0.5}, {'alpha': 0.3}]
@@ -33,7 +33,7 @@ def remedies(settings: Mapping[str, Any], step: int, *, empty: bool) -> list[dic
     if step < _STEPS:
         epochs = known.get("epochs")
         first |= {"epochs": math.ceil(epochs * _STEPS / max(step, 1))} if epochs else {"steps": _STEPS}
-    shuts = texts and "alpha" in settings  # gates that read texts shut when the KL is back
+    shuts = texts and "alpha" in settings  # with texts, gates close when the KL returns
     if not known.get("kl_warmup") and not shuts and (empty or set(first) - {"n_components", "steps", "epochs"}):
         first["kl_warmup"] = _WARMUP
     return [lot for lot in (first, then) if lot]
@@ -59,7 +59,7 @@ def _fuller(s: Mapping[str, Any], texts: bool) -> tuple[dict[str, Any], dict[str
         name = next(iter(weights))
         then = {name: _short(min(s[name], weights[name]) / (10 if name == "kl_weight" else 4))}
     floor = next((name for name in _FLOORS if name in s), None)
-    if not then and floor and ("alpha" in s or "capacity" in s):  # a forgiving likelihood lets no code pay
+    if not then and floor and ("alpha" in s or "capacity" in s):  # with a large variance a code gains little
         then = {floor: _short(min(s[floor], _FLOORS[floor]) / 10)}
     return first, then or {"schedules": "{'kl_z': sv.Constant(0.25)}"}
 

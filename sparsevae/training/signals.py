@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM while a run lasts."""
+"""Handling of SIGINT and SIGTERM during a run."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import Any
 
 @contextmanager
 def stop_signals() -> Iterator[list[int]]:
-    """Collect SIGINT and SIGTERM instead of dying of them; only the main thread can. A second one is not held back.
+    """Yield a list that collects the first SIGINT or SIGTERM; after it the old handlers are back, so a second one acts.
 
-    One that is ignored, as in a shell's background jobs, stays so; so does one whose handler is not Python's (None) and
-    could not be put back.
+    Only the main thread can set handlers. An ignored signal (as in a shell's background jobs) stays ignored; so does
+    one whose handler was not set from Python (None), since that could not be restored.
     """
     caught: list[int] = []
     before: dict[int, Any] = {}

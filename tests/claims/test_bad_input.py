@@ -586,13 +586,13 @@ def test_fields_that_do_not_agree_are_named_before_training(cls: Any, settings: 
     ("settings", "message"),
     [
         ({"steps": 5, "epochs": 2}, "training.steps or training.epochs, not both"),
-        ({"patience": 3}, "set validation_fraction, say to 0.1"),
-        ({"restart_optimizer": True}, "restart_optimizer goes with decay='step'"),
+        ({"patience": 3}, "set validation_fraction, for example to 0.1"),
+        ({"restart_optimizer": True}, "restart_optimizer needs decay='step', got 'cosine'"),
         ({"resume": True}, "resume needs training.folder"),
         ({"schedules": {"foo": sv.Constant(1.0)}}, r"unknown knobs \['foo'\]; this model has \['kl_z', 'sharpness'\]"),
         (
             {"schedules": {"kl_z": lambda s, t: 1.0}},
-            "holds a function.*Constant, Linear, Cosine, Exponential, Step, Cyclical",
+            "must be a schedule .Constant, Cosine, Cyclical, Exponential, Linear or Step; .*got <function",
         ),
         ({"decay": "linear"}, "must be 'constant', 'cosine' or 'step', got 'linear'"),
         ({"device": "cuda:99"}, "device='cuda:99' is not usable here"),

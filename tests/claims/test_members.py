@@ -296,7 +296,7 @@ class Faulty(LatentModel):
     def trace(self, batch: Batch, raw: Tensor, draw: Draw, copies: int = 1) -> object:
         if self.fault == "one number per item":
             return super().trace(batch, raw, draw, copies), 0
-        if self.fault == "must say so":
+        if self.fault == "has trace.hard=True":
             return super().trace(batch, raw, draw, copies)._replace(hard=True)
         if self.fault == "global random state":
             torch.rand(1)
@@ -318,7 +318,7 @@ class Faulty(LatentModel):
     "fault",
     [
         "",
-        "must say so",
+        "has trace.hard=True",
         "global random state",
         "exactly 0",
         "no gradient",

@@ -116,7 +116,7 @@ def test_a_mean_above_its_target_raises_the_knob_and_a_negative_gain_lowers_it()
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"measure": 3}, "measure must name a number of the reports, such as 'p_on', got 3"),
+        ({"measure": 3}, "measure must be the name of a reported number, such as 'p_on', got 3"),
         ({"target": 0}, "target must be a number other than 0, got 0"),
         ({"target": "0.1"}, "target must be a number other than 0, got '0.1'"),
         ({"target": math.nan}, "target must be a number other than 0, got nan"),

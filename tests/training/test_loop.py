@@ -506,7 +506,7 @@ def test_a_roll_back_is_said_once(monkeypatch: pytest.MonkeyPatch, capfd: pytest
 def test_a_nan_that_returns_is_named(term: str, first: int, monkeypatch: pytest.MonkeyPatch) -> None:
     inject(monkeypatch, lambda run: run.step >= first, term)
     est = make(training={"report_every": 10})
-    message = rf"term '{term}' was not finite at step {first}\b.*5 retries.*last 0\.00\d+.*span -\d.* to \d.*smaller"
+    message = rf"term '{term}' was not finite at step {first}\b.*5 retries.*last 0\.00\d+.*range from -\d.*smaller"
     with pytest.raises(sv.DivergenceError, match=message):
         est.fit(X)
     if first:  # two good reports: the last good state is there, and finite
@@ -572,7 +572,7 @@ def test_an_explosion_that_returns_ends_the_run_at_its_last_good_state(monkeypat
     ) as diverged:
         est.fit(X)
     reported = re.search(
-        r"Those rows' inputs, as the network sees them, span (\S+) to (\S+)\. What", str(diverged.value)
+        r"Those rows' inputs, as the network sees them, range from (\S+) to (\S+)\. What", str(diverged.value)
     )
     scaled = est.scaling_(torch.tensor(X))
     assert reported is not None
@@ -808,7 +808,7 @@ def test_a_line_now_and_then_where_there_is_no_terminal(
 ) -> None:
     make(training={"verbose": 1}).fit(X)
     assert capfd.readouterr() == ("", "")  # a run shorter than the patience says nothing
-    monkeypatch.setattr(progress, "_PATIENCE", -1.0)
+    monkeypatch.setattr(progress, "_INTERVAL", -1.0)
     make(training={"verbose": 1, "steps": 30, "report_every": 10}).fit(X)
     out, err = capfd.readouterr()
     lines = err.splitlines()

@@ -1,1 +1,1 @@
-"""A training step as one list of tensor operations, written down once and repeated."""
+"""A training step as a list of tensor operations, recorded once and repeated."""

@@ -1,21 +1,20 @@
-"""What a step changes beside its loss and gradients: repeated operations come without the Python that made them.
+"""What one step changes besides its loss and gradients.
 
-A `Guard` compares the values that the modules of a step have: their own attributes and those of their classes, and the
-variables that their methods and terms name, of the module or function around them. Values are compared in the form that
-pickle gives them, however deeply nested, and tensors and generators are no part of that form. What has no such form (a
-lock, an open file) is compared by identity.
+A step that is repeated from a list of tensor operations runs no Python. `Guard` compares the attributes of the modules
+before and after a step, restores them, and restores the contents of their tensors.
 """
 
 from __future__ import annotations
 
+import dis
 import pickle
+import reprlib
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from functools import partial
 from io import BytesIO
-from types import BuiltinFunctionType, CellType, CodeType, FunctionType, ModuleType, NoneType
-from typing import Any, NamedTuple
+from types import FunctionType, MethodType
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -23,116 +22,126 @@ from torch import Tensor, nn
 from sparsevae.training.torch_internals import REGISTERED
 
 ALONE = threading.RLock()
-"""For what reads or changes what all modules of the process share: one thread at a time."""
-_DATA = (int, float, complex, str, bytes, list, dict, set, tuple)  # what is compared outside of the modules themselves
-_SIMPLE = {NoneType, bool, *_DATA[:5]}
-_BY_NAME = (type, FunctionType, BuiltinFunctionType, ModuleType)
-_PROTOCOL = 4  # of pickle: 5 refers to the memory of arrays
-_LONGEST = 60  # characters of a value in a message
+"""Acquired while code reads or changes state that all modules of the process share: one thread at a time."""
+_ASSIGN = "STORE_GLOBAL"
+_PLAIN = {type(None), bool, int, float, str, list, dict, set, tuple}  # always picklable
 
 
-class _Place(NamedTuple):
-    """Where values are kept by name. If `registered`, tensors are compared by identity, else not at all."""
+class _Form(pickle.Pickler):
+    """The pickled form of a value as it is now.
 
-    label: str
-    read: Callable[[], dict[str, Any]]
-    write: Callable[[str, Any], object]
-    remove: Callable[[str], object]
-    registered: bool = False
+    Known objects (modules, registered tensors) and what cannot be pickled (a lock, a function, a class) are compared by
+    identity. Other tensors and generators are not compared.
+    """
 
-
-class _Value(pickle.Pickler):
-    """A value as it is now: `form` is what it is compared by, `kept` are objects in it that the form only numbers."""
-
-    def __init__(self, value: Any, known: set[int], registered: bool) -> None:
-        super().__init__(file := BytesIO(), _PROTOCOL)
-        self.value, self.kept = value, list[Any]()
-        self._known, self._registered, self._numbers = known, registered, dict[int, int]()
+    def __init__(self, value: Any, known: set[int]) -> None:
+        super().__init__(file := BytesIO(), protocol=4)  # protocol 5 would refer to the memory of arrays
+        self.value = value
+        self.objects: list[Any] = []
+        self._known = known
         self.dump(value)
         self.form = file.getvalue()
 
     def persistent_id(self, value: Any) -> tuple[int, int] | None:
-        if type(value) in _SIMPLE:
+        known, tensor = id(value) in self._known, isinstance(value, (Tensor, torch.Generator))
+        if not (known or tensor) and (type(value) in _PLAIN or _reducible(value)):
             return None
-        apart = isinstance(value, (Tensor, torch.Generator))
-        if not (apart or isinstance(value, _BY_NAME) or id(value) in self._known or not _reducible(value)):
-            return None
-        if id(value) not in self._numbers:
-            self._numbers[id(value)] = len(self.kept)
-            self.kept.append(value)
-        return self._numbers[id(value)], 0 if apart and not self._registered else id(value)
+        self.objects.append(value)
+        return len(self.objects) - 1, 0 if tensor and not known else id(value)
 
-    def same(self, other: _Value) -> bool:
-        """Whether it is the very same object, of the same form and with the same tensors in it."""
-        alike = self.value is other.value and self.form == other.form and len(self.kept) == len(other.kept)
-        return alike and all(a is b for a, b in zip(self.kept, other.kept, strict=True))
+    def same(self, other: _Form) -> bool:
+        """True if the forms are equal and all objects in them, tensors too, are identical."""
+        pairs = zip(self.objects, other.objects, strict=False)
+        return self.form == other.form and all(a is b for a, b in pairs)
 
-    def restored(self) -> Any:
-        """The value as it was: lists, dicts and sets are the same objects with their contents put back."""
+    def copy(self) -> Any:
+        """A copy of the value as it was; objects compared by identity are not copied."""
         reader = pickle.Unpickler(BytesIO(self.form))
-        reader.persistent_load = lambda pid: self.kept[pid[0]]  # type: ignore[method-assign]
-        value, copy = self.value, reader.load()
-        if isinstance(value, list):
-            value[:] = copy
-        elif isinstance(value, (dict, set)):
-            value.clear()
-            value.update(copy)
-        else:
-            return copy
-        return value
+        reader.persistent_load = lambda pid: self.objects[pid[0]]  # type: ignore[method-assign]
+        return reader.load()
 
 
 def _reducible(value: Any) -> bool:
-    with suppress(Exception):  # whatever a class of the user's own raises
-        value.__reduce_ex__(_PROTOCOL)
-        return True
+    with suppress(Exception):  # a user's class may raise anything
+        return not isinstance(value, MethodType) and bool(value.__reduce_ex__(4))
     return False
 
 
 class Guard:
-    """Watches the modules of a step: the parts and all modules in them."""
+    """Compares and restores the attributes and tensors of modules.
+
+    Parameters
+    ----------
+    parts : {name: module}
+        All modules that a step calls; their submodules are included.
+    """
 
     def __init__(self, parts: Mapping[str, nn.Module]) -> None:
         modules = {
             f"{part}.{path}".rstrip("."): m for part, whole in parts.items() for path, m in whole.named_modules()
         }
-        self._known = {id(m) for m in modules.values()}
-        self._places = [*_of_modules(modules), *_of_functions(modules.values())]
+        registered = [(path, vars(m)[kind]) for path, m in modules.items() for kind in REGISTERED]
+        self._places = [*((path, vars(m)) for path, m in modules.items()), *registered]
+        self._known = {id(names) for _, names in self._places} | {id(m) for m in modules.values()}
+        self._known |= {id(value) for _, names in registered for value in names.values()}
         self._tensors: dict[str, Tensor | torch.Generator] = {}
+        classes = {c for m in modules.values() for c in type(m).__mro__}
+        methods = [f for c in classes for f in vars(c).values() if isinstance(f, FunctionType)]
+        self.globals = sorted({f"{f.__module__}.{name}" for f in methods for name in _assigned_globals(f)})
+        """Global variables that a method of a module assigns. `watch` does not restore them."""
 
-    def _values(self) -> dict[tuple[int, str], _Value]:
+    def _forms(self) -> dict[tuple[int, str], _Form]:
         return {
-            (i, name): _Value(value, self._known, place.registered)
-            for i, place in enumerate(self._places)
-            for name, value in place.read().items()
+            (i, name): _Form(value, self._known)
+            for i, (_, names) in enumerate(self._places)
+            for name, value in names.items()
         }
 
     @contextmanager
     def watch(self) -> Iterator[list[str]]:
-        """A list that names what was changed within, once this ends; all of it is then undone.
+        """Yield a list; at the end of the block it describes all changed attributes, which are then restored.
 
-        Undone is what modules and the variables above have or refer to, and torch's global random state. What Python
-        keeps elsewhere stays as the step left it.
+        Changed attributes are replaced by copies of their old values. Contents of tensors and torch's global random
+        state are restored too.
         """
         with ALONE:
-            before, changed = self._values(), list[str]()
+            before, changed = self._forms(), list[str]()
+            # one copy of all attributes, so that objects which two of them share stay shared
+            everything = _Form({key: form.value for key, form in before.items()}, self._known)
             self._tensors = {
-                f"{self._places[i].label}.{name}" + f"[{number}]" * bool(number): kept
-                for (i, name), value in before.items()
-                for number, kept in enumerate(value.kept)
-                if isinstance(kept, (Tensor, torch.Generator))
+                f"{self._places[i][0]}.{name}" + f"[{number}]" * bool(number): value
+                for (i, name), form in before.items()
+                for number, value in enumerate(form.objects)
+                if isinstance(value, (Tensor, torch.Generator))
             }
             with self.preserve_tensors():
                 try:
                     yield changed
                 finally:
-                    changed += self._undo(before)
+                    changed += self._restore(before, everything)
+
+    def _restore(self, before: dict[tuple[int, str], _Form], everything: _Form) -> Iterator[str]:
+        now = self._forms()
+        changed = [key for key in before | now if not (key in before and key in now and now[key].same(before[key]))]
+        old = everything.copy() if changed else {}
+        for key in changed:
+            path, names = self._places[key[0]]
+            name = key[1]
+            if key in before:
+                names[name] = old[key]
+            else:
+                del names[name]
+            if key not in before or key not in now or now[key].form != before[key].form:
+                was = reprlib.repr(old[key]) if key in before else "nothing"
+                is_ = reprlib.repr(now[key].value) if key in now else "nothing"
+                yield f"{path}.{name} (from {was} to {is_})"
 
     @contextmanager
     def preserve_tensors(self) -> Iterator[dict[str, Tensor]]:
-        """New contents of the tensors that were written to within, once this ends; the old ones are then put back.
+        """Yield a dict; at the end of the block it has the contents of all tensors that changed, which are restored.
 
-        The tensors are those that modules had when they were last watched; torch's global random state is another.
+        These are the tensors that the modules had at the last `watch`. Generators and torch's global random state are
+        restored too.
         """
         before = {
             name: t.get_state() if isinstance(t, torch.Generator) else t.detach().clone()
@@ -150,87 +159,7 @@ class Guard:
                         written[name] = tensor.detach().clone()
                         tensor.detach().copy_(before[name])
 
-    def _undo(self, before: dict[tuple[int, str], _Value]) -> Iterator[str]:
-        """Write the values of before back; yields a description of each that was another."""
-        now = self._values()
-        for i, name in before | now:
-            place, old, new = self._places[i], before.get((i, name)), now.get((i, name))
-            is_, was = "nothing" if new is None else _shown(new.value), "nothing"
-            if old is None:
-                place.remove(name)
-            elif new is None or not new.same(old):
-                place.write(name, value := old.restored())
-                was = _shown(value)
-            if old is None or new is None or new.form != old.form:
-                yield f"{place.label}.{name} (from {was} to {is_})"
 
-
-def _shown(value: Any) -> str:
-    text = repr(value) if isinstance(value, _DATA) else f"a {type(value).__name__}"
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]} ..."
-
-
-def _of_modules(modules: Mapping[str, nn.Module]) -> Iterator[_Place]:
-    """Attributes of modules, and of their classes."""
-    for path, m in modules.items():
-        own = vars(m)
-
-        def attributes(own: dict[str, Any] = own) -> dict[str, Any]:
-            return {name: value for name, value in own.items() if name not in REGISTERED}
-
-        def registered(own: dict[str, Any] = own) -> dict[str, Any]:
-            return {name: value for kind in REGISTERED for name, value in own.get(kind, {}).items()}
-
-        yield _Place(path, attributes, own.__setitem__, own.pop)
-        yield _Place(path, registered, partial(setattr, m), partial(delattr, m), True)
-    for c in _classes(modules.values()):
-
-        def data(c: type = c) -> dict[str, Any]:
-            return _data(vars(c))
-
-        yield _Place(c.__qualname__, data, partial(setattr, c), partial(delattr, c))
-
-
-def _of_functions(modules: Iterable[nn.Module]) -> Iterator[_Place]:
-    """Variables that methods and terms of modules name, of their file and of a function around them."""
-    values = [v for owner in (*_classes(modules), *modules) for v in vars(owner).values()]
-    functions = {f: None for v in values for f in (v if type(v) is tuple else [v]) if isinstance(f, FunctionType)}
-    spaces = dict[int, tuple[dict[str, Any], set[str]]]()
-    for function in functions:
-        space = function.__globals__
-        spaces.setdefault(id(space), (space, set()))[1].update(_names(function.__code__))
-        for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-            read, write = partial(_contents, name, cell), partial(_fill, cell)
-            yield _Place(function.__qualname__, read, write, write)
-    for space, names in spaces.values():
-
-        def named(space: dict[str, Any] = space, names: set[str] = names) -> dict[str, Any]:
-            return _data({name: space[name] for name in names if name in space})
-
-        yield _Place(str(space.get("__name__")), named, space.__setitem__, space.pop)
-
-
-def _classes(modules: Iterable[nn.Module]) -> list[type]:
-    return list({c: None for m in modules for c in type(m).__mro__ if c is not object})
-
-
-def _contents(name: str, cell: CellType) -> dict[str, Any]:
-    with suppress(ValueError):  # a variable without a value
-        return _data({name: cell.cell_contents})
-    return {}
-
-
-def _fill(cell: CellType, _: str, value: Any = None) -> None:
-    cell.cell_contents = value
-
-
-def _data(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in values.items() if isinstance(value, _DATA) and not name.startswith("__")}
-
-
-def _names(code: CodeType) -> Iterator[str]:
-    """Names that code and the functions within it use."""
-    yield from code.co_names
-    for inner in code.co_consts:
-        if isinstance(inner, CodeType):
-            yield from _names(inner)
+def _assigned_globals(function: FunctionType) -> Iterator[str]:
+    if dis.opmap[_ASSIGN] in function.__code__.co_code:  # few functions: `get_instructions` is slow
+        yield from (i.argval for i in dis.get_instructions(function) if i.opname == _ASSIGN)

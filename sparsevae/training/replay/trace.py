@@ -1,9 +1,9 @@
-"""A step's loss and gradients as one list of tensor operations, written down once and then repeated.
+"""The loss and gradients of one step as a list of tensor operations, recorded once and then repeated.
 
-Modules, distributions and autograd's own book-keeping take a good part of a small model's step on a CPU, and do the
-same at every one. So a step is taken once with tensors that have shapes and no data, and every operation of its forward
-and backward pass is noted: what a CUDA graph is to kernels, this is to operations. Repeated, they give the same bits.
-A compiler that gets both passes in one piece fuses what it could not fuse in two.
+In a small model on a CPU, the Python of modules and distributions and the bookkeeping of autograd take a large part of
+each step, and are the same at every step. So a step is run once with fake tensors (shapes without data), and all
+operations of its forward and backward pass are recorded, as a CUDA graph records kernels. Repeating them gives the same
+bits. A compiler that gets both passes together can fuse operations across them.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -24,28 +24,28 @@ from sparsevae.training.replay.unroll import unrolled
 from sparsevae.training.torch_internals import all_hooked, compiled, hooked, record, storage_key
 
 OPTIONS: dict[str, Any] = {"layout_optimization": False}
-"""The compiler's: layouts stay as they are, since with its own torch 2.11 cannot compile images of one channel."""
+"""Options of the compiler: no layout changes, since torch 2.11 cannot compile images of one channel with them."""
 
 
 @contextmanager
 def _quietly() -> Iterator[None]:
-    """One thread at a time, and without torch's own warnings, raised while it imports what traces and compiles."""
-    with ALONE, warnings.catch_warnings():  # who traces changes what all modules of the process do when called
+    """Run the block in one thread at a time, without the warnings that torch raises when it imports its compiler."""
+    with ALONE, warnings.catch_warnings():  # tracing patches the call of all modules of the process
         warnings.simplefilter("ignore")
         yield
 
 
 def repeatable(parts: Iterable[nn.Module]) -> bool:
-    """Whether a trace of these parts calls all that a step calls, in not too many operations.
+    """True if a trace of these modules is complete and short: no hooks, which it would not call, and no recurrent nets.
 
-    Hooks are not called while a step is repeated. A recurrent net takes some twenty operations per position.
+    A recurrent net takes some twenty operations per position.
     """
     modules = [m for part in parts for m in part.modules()]
     return not all_hooked() and not any(isinstance(m, (nn.RNNBase, nn.RNNCellBase)) or hooked(m) for m in modules)
 
 
 class _Whole(nn.Module):
-    """A function of a batch and the modules that it calls, so that their tensors can be exchanged for others."""
+    """A function and the modules that it calls as one module, so that `functional_call` can replace their tensors."""
 
     def __init__(self, function: Callable[..., tuple[Tensor, Tensor]], parts: Iterable[nn.Module]) -> None:
         super().__init__()
@@ -56,7 +56,7 @@ class _Whole(nn.Module):
 
 
 def _slots(whole: nn.Module) -> dict[str, Tensor]:
-    """Every tensor of a module and its parts by name, each once for every module that has it."""
+    """All parameters and buffers by name; one that several modules share has a name per module."""
     return {
         f"{path}.{name}": tensor
         for path, m in whole.named_modules()
@@ -68,8 +68,9 @@ def _slots(whole: nn.Module) -> dict[str, Tensor]:
 def _apart(
     gradients: Sequence[Tensor | None], weights: Sequence[Tensor], others: Sequence[Tensor]
 ) -> list[Tensor | None]:
-    """Gradients with memory of their own, which lie there as their weights do: an optimiser goes through both alike."""
-    taken, found = {storage_key(t) for t in others}, list[Tensor | None]()
+    """Gradients that share no memory with other tensors and have the strides of their weights, as optimisers need."""
+    taken = {storage_key(t) for t in others}
+    found: list[Tensor | None] = []
     for g, w in zip(gradients, weights, strict=True):
         if g is not None:
             if g.stride() != w.stride() or storage_key(g) in taken:
@@ -80,20 +81,24 @@ def _apart(
 
 
 class Graph:
-    """terms, gradients = graph(*batch): one step's loss and gradients, from what its modules and its noise hold now.
+    """terms, gradients = graph(*batch): the terms and gradients of one step at the current weights and noise.
 
-    All that a step reads but its batch must be a tensor of `parts` or of `noise`, and be written to in place, if at
-    all. One from elsewhere that meets one of these is an error. What Python makes of other things is never looked at
-    again: whether it is the same at every step, `Acceleration` finds out.
+    Besides the batch, a step may read only tensors of `parts` and `noise`, which may change only in place; an operation
+    on one of these and any other tensor is an error. Python values are constants of the trace: `Acceleration` checks
+    that they are the same at every step.
 
     Parameters
     ----------
-    function : the tensors of a batch -> (loss (*members,), terms), the latter without a gradient
-    parts : every module that it calls
-    weights : those of their parameters to differentiate by
-    noise : the tape that it takes its noise from, recorded
+    function : callable
+        The tensors of a batch -> (loss (*members,), terms); terms without a gradient.
+    parts : iterable of nn.Module
+        All modules that `function` calls.
+    weights : list of nn.Parameter
+        The parameters to differentiate by.
+    noise : Tape
+        The recorded tape that `function` reads its noise from.
     *batch : Tensor
-        A batch; the tensors of later ones have the same shapes and types.
+        The tensors of a batch; those of later batches have the same shapes and types.
     """
 
     def __init__(
@@ -106,7 +111,7 @@ class Graph:
     ) -> None:
         whole = _Whole(function, parts)
         slots = _slots(whole)
-        known = {id(t): t for t in (*weights, *slots.values())}  # one that several modules have counts once
+        known = {id(t): t for t in (*weights, *slots.values())}  # a shared tensor is one input
         place = {key: i for i, key in enumerate(known)}
         places = {name: place[id(t)] for name, t in slots.items()}
         if not set(range(len(weights))) <= set(places.values()):
@@ -133,26 +138,21 @@ class Graph:
         self.module.recompile()
         self._call = self._list = unrolled(self.module.graph, self.static)
 
+    @torch.no_grad()
     def __call__(self, *batch: Tensor) -> tuple[Tensor, list[Tensor | None]]:
-        return self._results(self._call, batch)
+        terms, *gradients = self._call(*batch)
+        return cast(Tensor, terms), gradients
 
+    @torch.no_grad()
     def repeat(self, *batch: Tensor) -> tuple[Tensor, list[Tensor | None]]:
-        """The same from the list of operations, even if they were compiled: to the bit what an eager step gives."""
-        return self._results(self._list, batch)
-
-    @staticmethod
-    def _results(
-        call: Callable[..., list[Tensor | None]], batch: Sequence[Tensor]
-    ) -> tuple[Tensor, list[Tensor | None]]:
-        with torch.no_grad():
-            terms, *gradients = call(*batch)
-        assert terms is not None
-        return terms, gradients
+        """The same without compiled code: bit for bit what an eager step gives."""
+        terms, *gradients = self._list(*batch)
+        return cast(Tensor, terms), gradients
 
     def compile(self, *batch: Tensor) -> None:
-        """From now on run compiled code, whose sums may be rounded otherwise; of any batch."""
+        """Run compiled code from now on, for any batch; it may round sums in another way."""
         with _quietly(), torch.no_grad():
-            # shapes are not looked at again in every step: the tensors are the same
+            # no checks of shapes at each step: they never change
             code = compiled(self.module, [*self.static, *batch], OPTIONS | {"size_asserts": False})
             code(*self.static, *batch)
         self._call = lambda *batch: code(*self.static, *batch)

@@ -1,8 +1,8 @@
-"""A graph of tensor operations as one Python function, with as little as possible between two of them.
+"""A graph of tensor operations as one Python function, with little overhead between operations.
 
-A small model's step is a hundred operations of a few microseconds, so what Python does around them counts. Here every
-operation is torch's own entry point, called by a line of its own; what is the same at every call (constants, and views
-of tensors that stay where they are) was made beforehand; and a result is let go after its last use.
+A step of a small model has a hundred operations of a few microseconds, so the Python between them matters. The function
+has one line per operation, which calls torch's own entry point; values that are the same at every call (constants, and
+views of tensors that stay in place) are computed once; and each result is released after its last use.
 """
 
 from __future__ import annotations
@@ -18,62 +18,67 @@ from torch.fx.node import map_arg
 
 from sparsevae.training.torch_internals import entry, schema
 
-_ROOM = 2**20  # bytes of a constant that is kept
+_LARGEST = 2**20  # bytes of a constant that is computed only once
 
 
 def unrolled(graph: Graph, static: Sequence[Tensor]) -> Callable[..., list[Tensor | None]]:
-    """batch -> the outputs of a graph whose inputs are `static`, tensors that are only ever written to in place, and
-    the tensors of a batch."""
-    inputs = [node for node in graph.nodes if node.op == "placeholder"]
+    """A function: the tensors of a batch -> the outputs of the graph.
+
+    The first inputs of the graph are `static`, tensors that change only in place; the others are the batch.
+    """
+    inputs = graph.find_nodes(op="placeholder")
     holders, batch = inputs[: len(static)], inputs[len(static) :]
-    (output,) = (node for node in graph.nodes if node.op == "output")
+    (output,) = graph.find_nodes(op="output")
     made = _beforehand(graph, dict(zip(holders, static, strict=True)))
-    names, lines, last = _Names(made), list[str](), _last_uses(graph)
-    names.called |= {node: f"x{i}" for i, node in enumerate(batch)}
+    names = _Names(made)
+    names.update({node: f"x{i}" for i, node in enumerate(batch)})
+    lines = [f"def function({', '.join(names.values())}):"]
+    last = _last_uses(graph)
     for node in graph.nodes:
         if node.op != "call_function" or node in made:
             continue
-        args = [*map(names.of, node.args), *(f"{key}={names.of(value)}" for key, value in node.kwargs.items())]
-        called = names.add(entry(node.target))
-        own = names.called[node] = f"v{len(lines)}"
-        over = [names.called[n] for n in last.get(node, ()) if n not in batch and n not in made]
-        lines.append(f"    {own} = {called}({', '.join(args)})" + "".join(f"; {name} = None" for name in over))
-    head = f"def function({', '.join(names.called[node] for node in batch)}):"
-    text = "\n".join([head, *lines, f"    return {names.of(output.args[0])}"])
-    exec(compile(text, "<a training step>", "exec"), names.meaning)
-    function: Callable[..., list[Tensor | None]] = names.meaning.pop("function")  # so that neither holds the other
+        args = [*map(names.written, node.args), *(f"{key}={names.written(v)}" for key, v in node.kwargs.items())]
+        called = names.constant(entry(node.target))
+        own = names[node] = f"v{len(lines)}"
+        lines.append(f"    {own} = {called}({', '.join(args)})")
+        lines += [f"    {names[n]} = None" for n in last.get(node, ()) if n not in batch and n not in made]
+    lines.append(f"    return {names.written(output.args[0])}")
+    exec(compile("\n".join(lines), "<a training step>", "exec"), names.space)
+    function: Callable[..., list[Tensor | None]] = names.space.pop("function")  # no reference cycle
     return function
 
 
-class _Names:
-    """What the lines of a function call their values, and what those names mean outside of it."""
+class _Names(dict[Node, str]):
+    """The names of nodes in the lines of a function, and `space`, the constants that the function refers to."""
 
     def __init__(self, made: Mapping[Node, Any]) -> None:
         self.made = made
-        self.called: dict[Node, str] = {}
-        self.meaning: dict[str, Any] = {}
+        self.space: dict[str, Any] = {}
 
-    def add(self, value: Any) -> str:
-        name = f"c{len(self.meaning)}"
-        self.meaning[name] = value
+    def __missing__(self, node: Node) -> str:
+        return self.setdefault(node, self.constant(self.made[node]))
+
+    def constant(self, value: Any) -> str:
+        name = f"c{len(self.space)}"
+        self.space[name] = value
         return name
 
-    def of(self, arg: Any) -> str:
-        """An argument as it is written."""
+    def written(self, arg: Any) -> str:
+        """An argument as it is written in a line."""
         if isinstance(arg, (list, tuple)):
-            return f"[{', '.join(map(self.of, arg))}]"
-        if not isinstance(arg, Node):
-            return self.add(arg)
-        if arg not in self.called:
-            self.called[arg] = self.add(self.made[arg])
-        return self.called[arg]
+            return f"[{', '.join(map(self.written, arg))}]"
+        return self[arg] if isinstance(arg, Node) else self.constant(arg)
 
 
-_VIEWS = {"aten::_unsafe_view", "aten::unsafe_split", "aten::unsafe_split_with_sizes"}  # their schemas do not say so
+_VIEWS = {
+    "aten::_unsafe_view",
+    "aten::unsafe_split",
+    "aten::unsafe_split_with_sizes",
+}  # not declared as views
 
 
-def looks(node: Node) -> bool:
-    """Whether it only looks at a tensor, or at a list of them, in another way."""
+def is_view(node: Node) -> bool:
+    """True if the result is a view of the argument, or an item of a list."""
     declared = schema(node.target)
     if declared is None:
         return node.target is operator.getitem
@@ -81,22 +86,16 @@ def looks(node: Node) -> bool:
 
 
 def aliases(declared: Any) -> bool:
-    """Whether a result shares memory with an argument, by what an operation declares."""
+    """True if, by the schema, a result shares memory with an argument."""
     return any(result.alias_info is not None for result in declared.returns)
 
 
-def constant(node: Node) -> Tensor:
-    """The tensor that a node of its graph's module stands for."""
-    tensor: Tensor = operator.attrgetter(str(node.target))(node.graph.owning_module)
-    return tensor
-
-
-_LEARN = {f"aten::{name}_batch_norm" for name in ("native", "cudnn", "miopen")}  # nor these, where they train
+_LEARN = {f"aten::{name}_batch_norm" for name in ("native", "cudnn", "miopen")}  # update their statistics, undeclared
 _STATISTICS = ("running_mean", "running_var")
 
 
 def written_by(node: Node) -> list[Node]:
-    """The arguments that it changes in place."""
+    """The arguments that a node changes in place."""
     declared, found = schema(node.target), list[Node]()
     if declared is None:
         return found
@@ -110,27 +109,27 @@ def written_by(node: Node) -> list[Node]:
 
 
 def _is_safe(node: Node) -> bool:
-    """Whether it gives the same for the same, and nobody gets its result or a view of it, or writes there."""
+    """True if the result depends on the arguments alone, and it and its views are neither output nor written to."""
     if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()):
         return False
     if any(other.op == "output" or written_by(other) for other in (node, *node.users)):
         return False
-    return all(_is_safe(user) for user in node.users if looks(user))
+    return all(_is_safe(user) for user in node.users if is_view(user))
 
 
 def _beforehand(graph: Graph, static: dict[Node, Tensor]) -> dict[Node, Any]:
-    """What is the same at every call, by node: the static inputs, views of them, and all that comes of constants."""
+    """Values that are the same at every call, by node: static inputs, their views, and what constants alone give."""
     made: dict[Node, Any] = dict(static)
     constant_nodes = set[Node]()
     for node in graph.nodes:
-        if node.op == "get_attr":  # a tensor that Python made of numbers
-            made[node] = constant(node)
+        if node.op == "get_attr":  # a tensor made from Python numbers
+            made[node] = operator.attrgetter(str(node.target))(graph.owning_module)
             constant_nodes.add(node)
         if node.op != "call_function" or not _is_safe(node):
             continue
-        if all(n in constant_nodes for n in node.all_input_nodes) and (looks(node) or _size(node) <= _ROOM):
+        if all(n in constant_nodes for n in node.all_input_nodes) and (is_view(node) or _size(node) <= _LARGEST):
             constant_nodes.add(node)
-        elif not (looks(node) and all(n in made for n in node.all_input_nodes)):
+        elif not (is_view(node) and all(n in made for n in node.all_input_nodes)):
             continue
         with torch.no_grad():
             args, kwargs = (map_arg(part, made.__getitem__) for part in (node.args, node.kwargs))
@@ -139,17 +138,15 @@ def _beforehand(graph: Graph, static: dict[Node, Tensor]) -> dict[Node, Any]:
 
 
 def _size(node: Node) -> int:
-    """Bytes of its result; of a list, which hardly anything but views gives, none."""
+    """Bytes of the result; 0 for a list, which few operations but views return."""
     result = node.meta.get("val")
     return result.numel() * result.element_size() if isinstance(result, Tensor) else 0
 
 
 def _last_uses(graph: Graph) -> dict[Node, list[Node]]:
-    """By node, the results that nobody needs after it."""
-    seen, last = set[Node](), dict[Node, list[Node]]()
-    for node in reversed(list(graph.nodes)):
-        for before in node.all_input_nodes:
-            if before not in seen:
-                seen.add(before)
-                last.setdefault(node, []).append(before)
-    return last
+    """By node, the results that it uses last."""
+    last_user = {before: node for node in graph.nodes for before in node.all_input_nodes}
+    found: dict[Node, list[Node]] = {}
+    for before, node in last_user.items():
+        found.setdefault(node, []).append(before)
+    return found
