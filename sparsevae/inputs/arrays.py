@@ -35,10 +35,6 @@ class Arrays(Input):
     kind: ClassVar[str] = "numbers"
     hidden: ClassVar[tuple[int, ...]] = (400,)
 
-    @property
-    def scaling(self) -> scalings.Scaling:
-        return self.prepare
-
     def about(self) -> dict[str, int]:
         return {"features": self.width}
 

@@ -124,3 +124,18 @@ def read_labels(y: Any, known: Labels | None, names: Any = None, classes: Any = 
             raise ValueError(f"y holds classes {new.tolist()} beside those known, {known.classes.tolist()}.")
         Y = (y[:, None] == known.classes).astype(np.uint8)
     return known, Y
+
+
+def read_counts(y: Any) -> tuple[Any, list[str] | None, bool]:
+    """Counts as a matrix, (n, K), dense or CSR; the names of a DataFrame's columns; True if y is (n,)."""
+    y, names = plain(y)
+    if y.ndim not in (1, 2) or 0 in y.shape:
+        raise ValueError(
+            f"y must be (rows, things), the counts of each thing, or (rows,), of one; got shape {y.shape}."
+        )
+    sparse = scipy.sparse.issparse(y)
+    Y: Any = y.tocsr() if sparse else y.reshape(len(y), -1)
+    values = Y.data if sparse else Y
+    if Y.dtype.kind not in "biuf" or (values < 0).any() or (values != np.floor(values)).any():
+        raise ValueError("y must be counts: whole numbers, 0 or above.")
+    return Y, names, y.ndim == 1
