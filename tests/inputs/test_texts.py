@@ -248,7 +248,7 @@ def test_settings_that_texts_have_no_use_for_are_refused(settings: dict[str, Any
 
 
 def test_a_gru_for_numbers_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"network='gru' reads texts, and X holds none"):
+    with pytest.raises(ValueError, match=r"network='gru' is for texts, and X is numbers"):
         make(network="gru").fit(np.zeros((5, 3)))
 
 
