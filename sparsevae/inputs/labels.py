@@ -58,7 +58,7 @@ def check_form(y: Any) -> Any:
         raise ValueError("y holds lists of different lengths: make them 0/1 with sklearn's MultiLabelBinarizer.")
     if not np.asarray(y).ndim:
         found = f"{a_type(y)}, {reprlib.repr(y)}{': pass list(y)' if isinstance(y, Iterator) else ''}"
-        raise ValueError(f"y must be an array or list, (n,) or (n, L), a row for each of X; got {found}.")
+        raise ValueError(f"y must be an array or list, (n,) or (n, L), with one row per row of X; got {found}.")
     return y
 
 

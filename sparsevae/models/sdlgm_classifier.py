@@ -57,9 +57,7 @@ class SDLGMClassifier(Thresholds, LabelUnits, Capped, ObservedData, SparseCoder)
     variant: Annotated[
         str, OneOf("dis", "gen", "con"), "dis (y from x), gen (the labels also explain x) or con (with free features)."
     ] = "dis"
-    cap: Annotated[int | None, POSITIVE, "L0: most labels (distinct) or draws (counts) of p(y|z); None: of a row."] = (
-        None
-    )
+    cap: Annotated[int | None, POSITIVE, "L0: labels (distinct) or draws (counts) in p(y|z); None: of a row."] = None
     features: Annotated[
         str, OneOf("distinct", "counts"), "distinct (at most `cap` labels) or counts (the paper's multinomial)."
     ] = "distinct"
