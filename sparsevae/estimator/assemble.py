@@ -1,10 +1,11 @@
-"""What a model is built for, what building gives, and the networks in between."""
+"""DataSpec and Build, the argument and the result of `build`, and the networks of a model."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -27,27 +28,27 @@ from sparsevae.schedules import Schedule
 if TYPE_CHECKING:
     from sparsevae.estimator.coder import SparseCoder
 
-_LARGE = 1000  # a size that may make a network large
+_LARGE = 1000  # sizes from which on networks may be large
 
 
 class DataSpec(NamedTuple):
-    """What a model is built for."""
+    """The data of a model: kind, number of training rows, and the shape of a stack of models."""
 
     input: Input
-    n_rows: int  # of training
-    members: tuple[int, ...] = ()  # of a stack of models
+    n_rows: int
+    members: tuple[int, ...] = ()
 
 
 def start_prior(model: LatentModel, x: Tensor) -> None:
-    """Show a prior that learns some rows, (n, D), before the first step."""
+    """Start values of a learned prior from some rows x, (n, D)."""
     if model.prior is not None:
         model.prior.start(x)
 
 
 class Build(NamedTuple):
-    """A model as its paper has it: networks, what training minimises, and what changes on the way.
+    """A model, its training objective and its schedules by the name of the knob.
 
-    `start(model, x)` is one look at some rows, (n, D) in the networks' units, before the first step.
+    `start(model, x)` is called once before the first step, with some prepared rows x, (n, D).
     """
 
     model: LatentModel
@@ -57,46 +58,39 @@ class Build(NamedTuple):
 
 
 def likelihood_for(est: SparseCoder) -> Likelihood:
-    """The family of p(x|z)."""
+    """p(x|z) as a family over raw decoder outputs."""
     settings = {name: getattr(est, name, 1.0) for name in ("variance_floor", "variance", "hidden_")}
     return REGISTRY[est.likelihood_].of(settings | est.fitted_.input.sizes())
 
 
 def sizes_of(est: SparseCoder, data: DataSpec, raw_z: int, units: int, raw_x: int = 0) -> Sizes:
-    """What encoder and decoder must fit; refuses a shape of images that does not hold a row, whoever looks at it."""
+    """The sizes of encoder and decoder. An image_shape that does not fit the rows is refused for every network."""
     image, given = est.image_shape, data.input.sizes()
-    words = Embedding(given["words"], given["embedding"]) if given else None  # a vector for every word
+    words = Embedding(given["words"], given["embedding"]) if given else None
     sizes = Sizes(data.input.width, raw_z, units, raw_x, est.hidden_, image, data.members, words)
     if image is not None:
         image_of(sizes)
     return sizes
 
 
-def encoder_of(est: SparseCoder, sizes: Sizes, weights: torch.Generator | None) -> nn.Module:
-    return _network("encoder", est, est.encoder, sizes, (sizes.features, sizes.raw_z), weights)
-
-
-def decoder_of(est: SparseCoder, sizes: Sizes, weights: torch.Generator | None) -> nn.Module:
-    return _network("decoder", est, getattr(est, "decoder", None), sizes, (sizes.units, sizes.raw_x), weights)
+Network = Callable[["SparseCoder", Sizes, "torch.Generator | None"], nn.Module]
 
 
 def _network(
-    name: str,
-    est: SparseCoder,
-    own: nn.Module | None,
-    sizes: Sizes,
-    widths: tuple[int, int],
-    weights: torch.Generator | None,
+    name: Literal["encoder", "decoder"], est: SparseCoder, sizes: Sizes, weights: torch.Generator | None
 ) -> nn.Module:
-    """One of ours by its name, or the user's own (with its weights) and a linear head."""
+    """The user's own module, with its weights, and a linear head; or the one that `network` names, weights drawn."""
+    own: nn.Module | None = getattr(est, name)
     if own is not None:
+        widths = (sizes.features, sizes.raw_z) if name == "encoder" else (sizes.units, sizes.raw_x)
         return with_head(name, own, *widths, weights)
     network: nn.Module = getattr(NETWORKS[chosen(est.network, texts=sizes.words is not None)], name)(sizes)
     initialise(network, weights)
     return network
 
 
-Network = Callable[["SparseCoder", Sizes, "torch.Generator | None"], nn.Module]
+encoder_of: Network = partial(_network, "encoder")
+decoder_of: Network = partial(_network, "decoder")
 
 
 def assemble(
@@ -107,26 +101,26 @@ def assemble(
     weights: torch.Generator | None,
     model_class: Callable[..., LatentModel] = LatentModel,
     *,
-    encoder: Network | None = None,
-    decoder: Network | None = None,
+    encoder: Network = encoder_of,
+    decoder: Network = decoder_of,
 ) -> LatentModel:
-    """Likelihood, encoder, decoder and prior, their first weights drawn in this order, as one model.
+    """Likelihood, encoder, decoder and prior as one model; first weights are drawn in this order.
 
-    Where nothing is decoded there is no decoder, and no likelihood of x. `encoder` and `decoder` build other networks.
+    A model that does not decode has neither a decoder nor a likelihood of x.
     """
     n = prior.n_components
     likelihood = likelihood_for(est) if est.decodes else Likelihood()
     initialise(likelihood, weights)
     raw_x = likelihood.width(data.input.width) if est.decodes else 0
     sizes = sizes_of(est, data, posterior.width(n), n, raw_x)
-    reads = (encoder or encoder_of)(est, sizes, weights)
-    writes = (decoder or decoder_of)(est, sizes, weights) if est.decodes else nn.Identity()
+    encoding = encoder(est, sizes, weights)
+    decoding = decoder(est, sizes, weights) if est.decodes else nn.Identity()
     initialise(prior, weights)
-    return model_class(reads, posterior, writes, likelihood, prior)
+    return model_class(encoding, posterior, decoding, likelihood, prior)
 
 
 class Room(Ration):
-    """Refuses networks that take more than all memory, with their gradients and an optimiser's moments."""
+    """Refuse networks that need more than all memory, gradients and the optimiser's moments included."""
 
     def __init__(self, est: SparseCoder, data: DataSpec, device: torch.device) -> None:
         super().__init__()
@@ -134,16 +128,14 @@ class Room(Ration):
 
     def made(self, shape: tuple[int, ...]) -> None:
         self.numbers += 4 * math.prod(shape)
-        if self.numbers > _LARGE**2:  # what all machines have need not be compared
-            sizes = sizes_in_force(self.est, self.data.input)
-            check_room(self.numbers, sizes, "networks and their training", self.device)
+        if self.numbers > _LARGE**2:  # every machine has room for fewer
+            check_room(self.numbers, self._sizes(), "networks and their training", self.device)
 
-
-def sizes_in_force(est: SparseCoder, data: Input) -> dict[str, Any]:
-    """The constructor's integers that say how large networks are, if any is large the large ones; X's own size."""
-    kinds = {p.name: str(p.type) for p in documented(type(est))}
-    found = {k: getattr(est, k) for k, kind in kinds.items() if "int" in kind and "float" not in kind}
-    found |= {"hidden": est.hidden_}
-    found |= {f"text.{k}": v for k, v in data.sizes().items() if k == "embedding"}
-    large = {k: v for k, v in found.items() if np.max(v or 0, initial=0) >= _LARGE}
-    return (large or found) | data.about()
+    def _sizes(self) -> dict[str, Any]:
+        """For the message: the integers of the constructor that set the networks' sizes, the large ones if any are."""
+        kinds = {p.name: str(p.type) for p in documented(type(self.est))}
+        found = {k: getattr(self.est, k) for k, kind in kinds.items() if "int" in kind and "float" not in kind}
+        found |= {"hidden": self.est.hidden_}
+        found |= {f"text.{k}": v for k, v in self.data.input.sizes().items() if k == "embedding"}
+        large = {k: v for k, v in found.items() if np.max(v or 0, initial=0) >= _LARGE}
+        return (large or found) | self.data.input.about()

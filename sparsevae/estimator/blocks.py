@@ -1,4 +1,4 @@
-"""Rows as the networks see them, in blocks of one shape, and what a function of each block gives in the order of X."""
+"""Prepared rows in blocks of equal shape, and functions of blocks in the order of X."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 import torch
-from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
 from sparsevae.inputs.base import Array
@@ -22,16 +21,15 @@ def fitted(method: F) -> F:
     """Run a method of a fitted estimator without gradients, within the CPU quota, with the same bits every time."""
 
     @functools.wraps(method)
-    def quietly(self: Any, *args: Any, **kwargs: Any) -> Any:
-        check_is_fitted(self)
+    def method_in_inference(self: Any, *args: Any, **kwargs: Any) -> Any:
         with inference(self.fitted_.device):
             return method(self, *args, **kwargs)
 
-    return cast(F, quietly)
+    return cast(F, method_in_inference)
 
 
 class Block(NamedTuple):
-    """Rows x (B, D) in the networks' units, of which the first n count, and the positions of these in X, (n,)."""
+    """Prepared rows x (B, D); only the first n are rows of X, at the positions `at`, (n,)."""
 
     x: Tensor
     n: int
@@ -39,18 +37,18 @@ class Block(NamedTuple):
 
 
 class Blocks:
-    """Rows in blocks of one size, the last one filled up: matrix products round differently for other shapes.
+    """Rows in blocks of one size, the last one padded: matrix products of other shapes round differently.
 
     Parameters
     ----------
-    groups : Rows
-        Rows of one width each.
+    groups : sequence of Rows
+        Each of one width.
     order : (N,) or None
-        Where rows of X stand among those of all groups; None: in the same places.
+        Position in the concatenated groups of every row of X; None: the same.
     size : int
-        Rows of a block.
+        Rows per block.
     prepare : nn.Module
-        From rows to what the networks see.
+        From rows to the networks' input.
     """
 
     def __init__(self, groups: Sequence[Rows], order: Array | None, size: int, prepare: nn.Module) -> None:
@@ -68,31 +66,31 @@ class Blocks:
                 done += n
 
     def pairs(self) -> Iterator[tuple[Tensor, int]]:
-        """Every block's x, and how many of its rows count."""
+        """(x, n) of every block."""
         return ((x, n) for x, n, _ in self)
 
     def each(self, function: Callable[[Tensor], Tensor]) -> Iterator[Array]:
-        """The function of every block's x, (n, ...), in the order of blocks."""
+        """A function of x, (B, ...), evaluated block by block: its first n rows, in the order of blocks."""
         for x, n, _ in self:
             yield function(x)[:n].cpu().numpy()
 
     def map(self, function: Callable[[Tensor], Any]) -> Any:
-        """The function of x, (B, ...) -> (B, ...), of all rows, in the order of X; also of tuples or dicts of such."""
+        """A function of x, (B, ...) -> (B, ...), for all rows in the order of X; it may return a tuple or dict."""
         found: dict[Any, Array] = {}
-        kind: Any = None
+        result: Any = None
         for x, n, at in self:
-            kind = function(x)
-            for key, values in _items(kind):
+            result = function(x)
+            for key, values in _items(result):
                 own = values[:n].cpu().numpy()
                 if key not in found:
                     found[key] = np.empty((self.n_rows, *own.shape[1:]), own.dtype)
                 found[key][at] = own
-        if isinstance(kind, dict):
+        if isinstance(result, dict):
             return found
-        return type(kind)(*found.values()) if isinstance(kind, tuple) else found[None]
+        return type(result)(*found.values()) if isinstance(result, tuple) else found[None]
 
     def in_order(self, rows: Any) -> Any:
-        """Rows, array or CSR, that were made in the order of blocks, in the order of X."""
+        """Rows in the order of blocks, array or CSR, put in the order of X."""
         return rows if self.order is None else rows[self.order]
 
 

@@ -1,7 +1,4 @@
-"""The numbers to judge a fitted model by: its score and what that pays, how sparse its codes are, what they keep of X.
-
-`SparseCoder.evaluate` says what each of them is.
-"""
+"""The entries of `SparseCoder.evaluate`: score, KL, sparsity of codes, reconstruction errors."""
 
 from __future__ import annotations
 
@@ -29,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def evaluate(est: SparseCoder, X: Any, caps: Sequence[int], n_samples: int) -> dict[str, Any]:
-    """The numbers of rows that were read."""
+    """The entries of `SparseCoder.evaluate` for checked rows X."""
     own, n_rows = est.fitted_, X.shape[0]
     model, width, seed = own.model, own.n_units, mix(est.training_settings().seed, 5)
     mode = drawn = expected = 0.0
@@ -37,18 +34,19 @@ def evaluate(est: SparseCoder, X: Any, caps: Sequence[int], n_samples: int) -> d
     for x, n, _ in own.blocks(X):
         batch = Batch(x)
         raw = model.read(batch)
-        q, trace = model.posterior_from(raw), model.trace(batch, raw, Draw(PerRow(row_keys(x), seed), hard=True))
+        q: Any = model.posterior_from(raw)
+        trace = model.trace(batch, raw, Draw(PerRow(row_keys(x), seed), hard=True))
         sites = code_sites(trace)
         mode += float((q.mode != 0)[:n].sum())
         drawn += sum(float(on(site)[:n].sum()) for site in sites)
-        expected += float(q.p_on[:n].sum()) if hasattr(q, "p_on") else float(n * width)
+        expected += float(q.p_on[:n].sum()) if own.sparse else float(n * width)
         means.append(q.mean[:n])
         if _has_hoyer(est, sites):
             codes = {"draws": torch.cat([s.value for s in sites], -1), **means_of([s.q for s in sites])}
             seen.append({kind: code[:n].cpu() for kind, code in codes.items()})
         kept = [own.code(q, most) for most in (None, *caps)]
         costs.append(own.input.errors(x, map(model.decode, kept))[:, :n].sum(1).cpu().numpy())
-    bound, paid = _bound(est, X, n_samples) if est.has_bound else ({}, {})
+    bound, nats = _bound(est, X, n_samples) if est.has_bound else ({}, {})
     score, nll = bound.get("score", math.nan), bound.pop("nll", math.nan)
     return {
         "rows": n_rows,
@@ -59,21 +57,21 @@ def evaluate(est: SparseCoder, X: Any, caps: Sequence[int], n_samples: int) -> d
         "nonzeros_expected": expected / n_rows,
         "active_units": int(active(torch.cat(means).var(0, correction=0), noisy=model.posterior.density).sum()),
         "n_components": width,
-        **paid,
+        **nats,
         **({"hoyer": _hoyer(seen)} if seen and n_rows > 1 else {}),
         **own.input.summarise(np.sum(costs, axis=0), n_rows, score, nll, caps),
-        **(_beside_the_score(est, X, bound["score_meaning"]) if bound and model.posterior.discrete else {}),
+        **(_relaxed_and_importance(est, X, bound["score_meaning"]) if bound and model.posterior.discrete else {}),
     }
 
 
 def _bound(est: SparseCoder, X: Any, n_samples: int) -> tuple[dict[str, Any], dict[str, float]]:
-    """The score with its error, its meaning, and the mean of -log p(x|z); the KL, of several sites each by name."""
+    """Score, standard error, meaning and mean of -log p(x|z); the KL in nats per row, and by name if several."""
     nats = dict[str, float]()
 
     def add_kl(trace: Trace, size: int, n: int) -> None:
         for name, term in kl(trace).items():  # (draws * size,)
-            paid = float(term.double().unflatten(-1, (-1, size))[:, :n].sum()) / (n_samples * X.shape[0])
-            nats[name] = nats.get(name, 0.0) + paid
+            total = float(term.double().unflatten(-1, (-1, size))[:, :n].sum())
+            nats[name] = nats.get(name, 0.0) + total / (n_samples * X.shape[0])
 
     found = bounds_of(est, X, n_samples, add_kl)
     score = found.elbo.numpy()
@@ -97,7 +95,7 @@ def standard_error(values: Array) -> float:
 
 
 def with_error(mean: float, error: float) -> str:
-    """A mean as people read it, with its standard error where that is known.
+    """A mean to two decimals, with its standard error unless that is NaN.
 
     >>> with_error(-12.3, 0.456), with_error(-12.3, math.nan)
     ('-12.30 ± 0.46', '-12.30')
@@ -106,7 +104,7 @@ def with_error(mean: float, error: float) -> str:
 
 
 def _has_hoyer(est: SparseCoder, sites: Sequence[Site]) -> bool:
-    """Hoyer's sparsity is told of units with gates, and of all codes of texts."""
+    """True if `hoyer` is reported: for codes with gates, and for all models of texts."""
     return isinstance(est.input_, Texts) or all(gated(site.q) for site in sites)
 
 
@@ -117,12 +115,12 @@ def _hoyer(seen: Sequence[Mapping[str, Tensor]]) -> dict[str, dict[str, float]]:
     return {kind: code_hoyer(torch.cat([each[kind] for each in seen]).numpy())._asdict() for kind in seen[0]}
 
 
-def _beside_the_score(est: SparseCoder, X: Any, meaning: str) -> dict[str, Any]:
-    """What is said of a discrete code beside its score, the hard ELBO: two more numbers in the same units.
+def _relaxed_and_importance(est: SparseCoder, X: Any, meaning: str) -> dict[str, Any]:
+    """Two more scores of a discrete code, in nats per row as the hard ELBO.
 
-    `relaxed_objective` is what training saw, with unit weights: where draws are relaxed it is no bound, and may
-    lie above log p(x). `importance_bound` is the hard bound of 1,000 samples, on the first 1,000 rows, of which a share
-    `heavy_tails` has weights whose error is not known.
+    `relaxed_objective` is the training objective with unit weights: if draws are relaxed it is no bound, and may
+    exceed log p(x). `importance_bound` is the hard bound of 1,000 samples, on the first 1,000 rows; for a share
+    `heavy_tails` of these the standard error is not reliable.
     """
     found: dict[str, Any] = {"relaxed_objective": float(relaxed_of(est, X).mean())}
     if meaning == "bound":

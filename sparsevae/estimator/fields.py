@@ -1,4 +1,4 @@
-"""Constructor fields that several models share: a model mixes in those that mean something for it."""
+"""Mixins of constructor fields that several models share."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Units:
 
 @parameters
 class ObservedData:
-    """p(x|z): its network and its family."""
+    """Fields of p(x|z)."""
 
     decoder: Annotated[nn.Module | None, NETWORK, "Your network, (B, J) -> (B, width); a linear head is added."] = None
     likelihood: Annotated[str, OneOf(*LIKELIHOODS), "p(x|z); gaussian learns its variance. auto: by X."] = "auto"
@@ -39,19 +39,19 @@ class ObservedData:
 
 @parameters
 class FromTexts:
-    """X may be texts."""
+    """Field of models that can be fitted on texts."""
 
     text: Annotated[Text | None, "How texts are read; None means Text()."] = None
 
 
 @parameters
 class Gates:
-    """A spike-and-slab code: how a gradient passes its gates in training, and the weight of its KL."""
+    """Fields of a spike-and-slab code: the gradient estimator of its gates, and the weight of its KL."""
 
     gate: Annotated[
         str | None, OneOf(*GATES), "How gradients pass the gates; None: sigmoid, for texts straight-through-concrete."
     ] = None
-    sharpness: Annotated[tuple[float, float], POSITIVE, "Of the sigmoid gate, first and last."] = (50.0, 200.0)
+    sharpness: Annotated[tuple[float, float], POSITIVE, "Of the sigmoid gate, at first and last step."] = (50.0, 200.0)
     temperature: Annotated[float, POSITIVE, "Temperature of the concrete gates."] = 0.5
     kl_z: Annotated[float | None, In(0), "Weight of the KL of z in training; None: 1, for texts .05."] = None
 
@@ -65,7 +65,7 @@ def gate_of(est: Any) -> tuple[Estimator, dict[str, Schedule]]:
 
 @parameters
 class Choices:
-    """A discrete code: settings of the estimators that pass gradients through its draws."""
+    """Fields of a discrete code: settings of the gradient estimators of its draws."""
 
     slope: Annotated[float | Schedule, POSITIVE, "Factor of the logits, for gradient='slope-annealed'."] = SLOPE
-    samples: Annotated[int, In(2), "Draws of an item that gradient='rloo' compares."] = 4
+    samples: Annotated[int, In(2), "Draws per item that gradient='rloo' compares."] = 4

@@ -1,12 +1,13 @@
-"""Fitted: what `fit` learned, the one public view of it for whatever asks something of a fitted model."""
+"""Fitted: the learned state of an estimator, as analysis, report and command line use it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
+from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 from torch.distributions import Distribution
 
@@ -30,26 +31,26 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False)
 class Fitted:
-    """What `fit` learned.
+    """The learned state of an estimator.
 
     Attributes
     ----------
     input : Input
-        What X is: how it is read and scaled, and how decoded rows become X's own form.
+        The kind of data: reads and scales X, and converts decoded rows to X's form.
     training : Training
-        The settings in force.
+        The settings in use.
     hidden, defaults
-        What hidden=None and other arguments of None came to.
+        The values that hidden=None and other arguments of None stand for.
     model : LatentModel
         The networks, with q(z|x), p(x|z) and p(z).
     built : dict
-        The constructor in plain values, as the model was built.
+        The constructor arguments, as plain values, of the time when the model was built.
     history : History
         One row per report.
     n_steps, n_rows : int
-        Steps taken; most rows that a fit has trained on.
+        Steps taken; the largest number of rows of a training run.
     moments : dict or None
-        The optimiser's, for `partial_fit`.
+        Those of the optimiser, for `partial_fit`.
     """
 
     est: SparseCoder
@@ -67,12 +68,12 @@ class Fitted:
 
     @property
     def data(self) -> DataSpec:
-        """What the model is built for."""
+        """The argument of `build`."""
         return DataSpec(self.input, self.n_rows)
 
     @property
     def objective(self) -> Objective:
-        """What training minimises, with its weights as they are before the first step."""
+        """The training objective, with its weights before the first step."""
         return self.est.build(self.data, None).objective
 
     @property
@@ -87,12 +88,12 @@ class Fitted:
 
     @property
     def n_units(self) -> int:
-        """J, the columns of a code."""
+        """J, the number of columns of a code."""
         return self.model.n_components
 
     @property
     def sparse(self) -> bool:
-        """Whether codes have exact zeros."""
+        """True if codes have exact zeros, and so a P(on) per unit."""
         return self.model.posterior.sparse
 
     @property
@@ -104,41 +105,41 @@ class Fitted:
     # -- rows ---------------------------------------------------------------------------------------------------
 
     def rows(self, X: Any) -> Any:
-        """Whatever the user has -> checked rows."""
+        """X, in any form that `fit` takes, as checked rows."""
         X = as_list(X)
         check_kind(X, self.input, type(self.est).__name__)
         return self.input.read(self.est, X, reset=False)
 
     def blocks(self, rows: Any, draws: int = 1) -> Blocks:
-        """Checked rows in blocks on the device, small enough for so many draws of each row."""
+        """Checked rows in blocks on the device; the more `draws` per row, the fewer rows per block."""
         groups, order = self.input.group_by_width(rows)
         placed = [place(own, self.device, resident=False) for own in groups]
         return Blocks(placed, order, self.input.block_size(self.device, draws), self.input.prepare)
 
     def code_blocks(self, Z: Any) -> Blocks:
-        """A user's codes, checked as rows of X are, in blocks."""
+        """Codes Z, (n, J), checked and in blocks."""
         rows = place(read_codes(Z, self.n_units), self.device, resident=False)
         return Blocks([rows], None, self.input.block_size(self.device), torch.nn.Identity())
 
-    def ask(self, rows: Any, question: Callable[[Distribution], Tensor]) -> Array:
-        """A question to q(z|x) of checked rows, (B, ...), for all of them; (n, ...)."""
+    def ask(self, rows: Any, function: Callable[[Distribution], Tensor]) -> Array:
+        """A function of q(z|x), (B, ...), for all checked rows, (n, ...)."""
         with inference(self.device):
-            found: Array = self.blocks(rows).map(lambda x: question(self.model.encode(x)))
+            found: Array = self.blocks(rows).map(lambda x: function(self.model.encode(x)))
         return found
 
     def code(self, q: Distribution, max_active: int | None = None) -> Tensor:
-        """The codes of rows, (B, J): modes of q(z|x), with at most so many non-zeros."""
+        """Codes, (B, J): modes of q(z|x), with at most `max_active` non-zeros per row."""
         posterior = self.model.posterior
         if max_active is None or max_active >= q.event_shape[0]:
             return posterior.code(q.mode)
-        if not hasattr(q, "ranking"):
+        if not self.sparse:
             raise ValueError(f"max_active needs a code with gates; {type(self.est).__name__} codes are dense. Use VSC.")
         return posterior.code(capped(q, max_active))
 
     # -- settings -----------------------------------------------------------------------------------------------
 
     def resolved(self) -> dict[str, Any]:
-        """The constructor's arguments, with what None came to by the kind of data."""
+        """The constructor arguments, with None resolved by the kind of data."""
         return {k: self.defaults.get(k) if v is None else decode(v) for k, v in self.built["constructor"].items()}
 
     def to(self, device: str | torch.device) -> None:
@@ -150,27 +151,32 @@ def _of(name: str) -> Any:
     return property(lambda est: getattr(est.fitted_, name))
 
 
-class Learned:
-    """What `fit` learned, attribute by attribute."""
+class _BeforeFit:
+    """The value of `fitted_` before `fit`: reading it raises NotFittedError, which is an AttributeError too."""
 
-    fitted_: Fitted
+    def __get__(self, est: Any, owner: type) -> Any:
+        check_is_fitted(est)
+
+
+class Learned:
+    """`fitted_`, and its attributes under their own names."""
+
+    fitted_: Fitted = cast(Any, _BeforeFit())
     model_ = _of("model")
     input_ = _of("input")
     history_ = _of("history")
     training_ = _of("training")
     hidden_ = _of("hidden")
-    defaults_ = _of("defaults")
-    built_ = _of("built")
     n_steps_ = _of("n_steps")
     n_rows_ = _of("n_rows")
     fingerprint_ = _of("fingerprint")
 
     @property
     def likelihood_(self) -> str:
-        """The likelihood in use."""
+        """The name of the likelihood in use."""
         return self.fitted_.input.likelihood_name
 
     @property
     def scaling_(self) -> Any:
-        """From X's units to the networks', and back; texts have none."""
-        return self.fitted_.input.scaling  # type: ignore[attr-defined]
+        """From X's units to those of the networks, and back; texts have none."""
+        return self.fitted_.input.scaling

@@ -1,4 +1,4 @@
-"""What `fit` does: choose by the data what was left open, build the model, run the training loop."""
+"""The steps of `fit`: choose data-dependent settings, build the model, run the training loop."""
 
 from __future__ import annotations
 
@@ -34,17 +34,12 @@ if TYPE_CHECKING:
     from sparsevae.estimator.coder import SparseCoder
 
 
-def check_settings(est: SparseCoder, data: Input) -> None:
-    """Refuse constructor arguments that have no meaning for this kind of data."""
-    settings = est.get_params(deep=False) | {"training.binarise": est.training_settings().binarise}
-    data.check_settings(type(est).__name__, settings)
-
-
 def first_look(est: SparseCoder, X: Any) -> tuple[Input, Any]:
-    """What X is, and its rows, checked."""
+    """The kind of data of X, and its checked rows; refuses constructor arguments that do not apply to this kind."""
     X = as_list(X)
-    found = kind_of(X, getattr(est, "text", None))
-    check_settings(est, found)
+    found = kind_of(X, est.text)
+    settings = est.get_params(deep=False) | {"training.binarise": est.training_settings().binarise}
+    found.check_settings(type(est).__name__, settings)
     return found, found.read(est, X, reset=True)
 
 
@@ -54,17 +49,17 @@ def hidden_of(est: SparseCoder, kind: Input) -> tuple[int, ...]:
 
 
 def training_for(data: Input, training: Training, n_rows: int) -> Training:
-    """Training settings for a run on so many rows, where they were left open: length, batches, rate."""
+    """Training settings for n_rows, with defaults for steps, batch_size and learning_rate where they are None."""
     return training.resolved(**data.training_defaults(n_rows, training.batch_size))
 
 
 def choose_likelihood(est: SparseCoder, X: Any) -> None:
-    """Choose likelihood and scaling by the rows that training will see; refuse rows that cannot be described."""
+    """Choose likelihood and scaling by the training rows; refuse rows outside of the likelihood's support."""
     data = est.fitted_.input.stats(X)
     if data is None:
         return
-    asked, binarise = getattr(est, "likelihood", "auto"), est.training_settings().binarise
-    est.fitted_.input.likelihood_name = choose(asked, data, est.scale, binarise=binarise)
+    binarise = est.training_settings().binarise
+    est.fitted_.input.likelihood_name = choose(est.likelihood, data, est.scale, binarise=binarise)
     likelihood = likelihood_for(est)
     legal = likelihood.scalings
     scale = legal[0] if est.scale == "auto" else est.scale
@@ -77,7 +72,7 @@ def choose_likelihood(est: SparseCoder, X: Any) -> None:
 
 
 def check_support(est: SparseCoder, data: Stats | None) -> None:
-    """Refuse data that the likelihood cannot describe, before training starts."""
+    """Refuse data outside of the likelihood's support, before training starts."""
     if data is None:
         return
     likelihood, scaling = likelihood_for(est), est.fitted_.input.prepare
@@ -97,7 +92,7 @@ def check_support(est: SparseCoder, data: Stats | None) -> None:
 
 @ordinary()
 def build(est: SparseCoder, kind: Input, X: Any, Y: Any = None) -> Build:
-    """Choose what the data decide (scaling, likelihood, defaults), and build the model for these rows, untrained."""
+    """Choose data-dependent settings (scaling, likelihood, defaults) and build the untrained model."""
     asked = est.training_settings()
     n_rows = X.shape[0] - asked.held_out(X.shape[0])
     training = training_for(kind, asked, n_rows)
@@ -122,41 +117,35 @@ def build(est: SparseCoder, kind: Input, X: Any, Y: Any = None) -> Build:
     return made
 
 
-def train_on(est: SparseCoder, X: Any, Y: Any, made: Build, watch: Watch | None) -> None:
-    """The run of `fit`."""
-    _train(est, X, Y, est.fitted_.training, made, made.schedules, None, watch)
-
-
 def pass_over(est: SparseCoder, X: Any, Y: Any) -> None:
-    """One more pass, over new rows: the run of `partial_fit` of a model that is there."""
+    """One more pass over new rows, for `partial_fit` of a fitted model."""
     fitted = est.fitted_
     check_unchanged(est)
     check_support(est, fitted.input.stats(X))
     settings = est.training_settings()
     again = training_for(fitted.input, settings.once_more(mix(settings.seed, fitted.n_steps)), X.shape[0])
     fitted.n_rows = max(fitted.n_rows, X.shape[0] - again.held_out(X.shape[0]))
-    made = est.build(fitted.data, None)  # for its objective and schedules: the networks are there
+    made = est.build(fitted.data, None)  # for its objective and schedules; the networks are those of the fit
     plan = {**made.schedules, **(settings.schedules or {})}
     kept = lasting(fitted.model) if fitted.n_steps else ()
     ends: dict[str, Schedule] = {
         k: s if isinstance(s, Controller) else Constant(s(1 << 62, 1 << 62)) for k, s in plan.items() if k not in kept
     }
-    _train(est, X, Y, again, made, ends, fitted.moments, None)
+    train(est, X, Y, made._replace(schedules=ends), again, fitted.moments)
 
 
 def plain(est: SparseCoder) -> dict[str, Any]:
-    """The constructor in plain values, as it is stored; without `training`, which may change from run to run."""
+    """The constructor arguments as plain values, as they are stored; without `training`, which may change."""
     apart = ("encoder", "decoder", "training", "text")
-    text = getattr(est, "text", None)
     return {
         "constructor": {f.name: encode(getattr(est, f.name), f.name) for f in fields(est) if f.name not in apart},
-        "own_networks": [k for k in ("encoder", "decoder") if getattr(est, k, None) is not None],
-        "text": None if text is None else encode(text.get_params(deep=False), "text"),
+        "own_networks": [k for k in ("encoder", "decoder") if getattr(est, k) is not None],
+        "text": None if est.text is None else encode(est.text.get_params(deep=False), "text"),
     }
 
 
 def check_unchanged(est: SparseCoder) -> None:
-    """Refuse to go on with a model whose constructor has come to say something else."""
+    """Refuse if constructor arguments differ from those that the model was built with."""
     old, new = (_in_words(plain) for plain in (est.fitted_.built, plain(est)))
     changed = [k for k in old if new[k] != old[k]]
     if changed:
@@ -168,23 +157,23 @@ def check_unchanged(est: SparseCoder) -> None:
 
 
 def _in_words(plain: Mapping[str, Any]) -> dict[str, str]:
-    """A stored constructor as a user would write it."""
+    """Stored constructor arguments, as a user would write them."""
     own = {k: "a network of your own" if k in plain["own_networks"] else "None" for k in ("encoder", "decoder")}
     return {k: repr(decode(v)) for k, v in plain["constructor"].items()} | {**own, "text": repr(plain["text"])}
 
 
 @delay_warnings()
 @ordinary()
-def _train(
+def train(
     est: SparseCoder,
     X: Any,
     Y: Any,
-    settings: Training,
     made: Build,
-    schedules: Mapping[str, Schedule],
-    moments: dict[str, Tensor] | None,
-    watch: Watch | None,
+    settings: Training,
+    moments: dict[str, Tensor] | None = None,
+    watch: Watch | None = None,
 ) -> None:
+    """Run the training loop on checked rows and targets; the history is extended by its reports."""
     fitted = est.fitted_
     rows = fitted.input.lay_out(X, fitted.device)
     targets = None if Y is None else place(Y, rows.device, resident=True)
@@ -197,7 +186,7 @@ def _train(
             made.objective.to(rows.device),
             rows,
             settings,
-            schedules=schedules,
+            schedules=made.schedules,
             targets=targets,
             prepare=fitted.input.prepare,
             label=type(est).__name__,
@@ -207,7 +196,7 @@ def _train(
             watch=watch,
         )
     except Exception:
-        if not (history or fitted.n_steps):  # refused or diverged before its first report: there is no model
+        if not (history or fitted.n_steps):  # refused or diverged before the first report
             del est.fitted_
         raise
     finally:
@@ -218,7 +207,7 @@ def _train(
 
 
 def after_training(est: SparseCoder, rows: Any) -> None:
-    """Let a prior that learns look at the training rows once more."""
+    """Pass the training rows to a prior that has an `after_training` of its own."""
     prior = est.fitted_.model.prior
     if prior is not None and type(prior).after_training is not Prior.after_training:
         with inference(est.fitted_.device):
@@ -227,30 +216,31 @@ def after_training(est: SparseCoder, rows: Any) -> None:
 
 
 def _check_step(est: SparseCoder, settings: Training, rows: Rows) -> None:
-    """Refuse a step whose rows, with every draw of each, take more than all memory."""
+    """Refuse a step whose rows, with all draws per row, need more than all memory."""
     model = est.fitted_.model
     batch = min(cast(int, settings.batch_size), rows.shape[0])
     copies = int(settings.n_samples) * points(model)[0]
     n = model.n_components
     largest = model.posterior.largest(n)  # a count is a sum of as many draws
     numbers = batch * copies * (rows.shape[1] + (n if largest is None else max(n, int(largest.max()))))
-    draws = {k: getattr(est, k) for k in ("n_gamma", "n_z", "samples", "cap") if getattr(est, k, None)}
+    given = est.get_params(deep=False)
+    draws = {k: given[k] for k in ("n_gamma", "n_z", "samples", "cap") if given.get(k)}
     sizes = {"training.batch_size": batch, "training.n_samples": settings.n_samples, **draws}
     check_room(numbers, sizes, "the rows of a training step", est.fitted_.device)
 
 
 def signature(est: SparseCoder) -> dict[str, Any]:
-    """What a run is a function of: class, constructor, seed and data; not where it writes or what it prints."""
+    """What determines a run: class, constructor, seed and data; not where it writes or what it prints."""
     fitted = est.fitted_
     settings = fitted.training.get_params()
     for free in ("folder", "resume", "verbose", "checkpoint_every"):
         del settings[free]
-    own = {k: str(getattr(est, k, None)) for k in ("encoder", "decoder")}
     return {
         "model": type(est).__name__,
         **fitted.resolved(),
         "hidden": list(fitted.hidden),
-        **own,
+        "encoder": str(est.encoder),
+        "decoder": str(est.decoder),
         **settings,
         "data": fitted.fingerprint,
         **fitted.input.signature(),

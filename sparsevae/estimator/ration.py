@@ -1,4 +1,4 @@
-"""A look at the shape of every tensor before there is one."""
+"""Ration: limits on the memory of tensors, checked before they are allocated."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _SIZED = (torch.empty, torch.zeros, torch.ones, torch.full, torch.rand, torch.ra
 
 
 class Ration(TorchFunctionMode):
-    """Shows `made` the shape of every tensor that torch is asked for, before memory is: it may refuse."""
+    """A context that calls `made(shape)` before torch allocates a tensor; `made` raises if it is too large."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -19,10 +19,10 @@ class Ration(TorchFunctionMode):
             sized = {k: v for k, v in kwargs.items() if k != "generator"} | {"device": "meta"}
             try:
                 shape = tuple(func(*args, **sized).shape)
-            except (RuntimeError, TypeError) as error:  # TypeError: one of the sizes alone is too large
+            except (RuntimeError, TypeError) as error:  # TypeError: a single size overflows
                 if "overflow" not in str(error).lower():
                     raise
-                shape = (2**63 - 1,)  # more numbers than 64 bits count
+                shape = (2**63 - 1,)  # the number of elements overflows 64 bits
             self.made(shape)
         return func(*args, **kwargs)
 

@@ -1,4 +1,4 @@
-"""The models by name: what the command line offers and what a stored folder may name. `sparsevae.models` fills it."""
+"""Models by name, for the command line and for stored folders; filled by `sparsevae.models`."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ if TYPE_CHECKING:
     from sparsevae.estimator.coder import SparseCoder
 
 REGISTRY: dict[str, type[SparseCoder]] = {}
-"""Every model that learns from X alone."""
+"""Models that learn from X alone."""
 
 SUPERVISED: dict[str, type[SparseCoder]] = {}
-"""Every model that learns from X and y."""
+"""Models that learn from X and y."""
 
 
 def known() -> dict[str, type[SparseCoder]]:
-    """Both."""
+    """All models by name."""
     return {**REGISTRY, **SUPERVISED}

@@ -1,7 +1,7 @@
-"""From a fitted estimator to a saved folder, and back: which class, its constructor, then its weights.
+"""Save a fitted estimator to a folder and load it: class, constructor arguments, weights.
 
-A checksum finds careless edits, but not those of someone who computes it anew. So the values of a file are checked
-before they are used: its numbers and names here, the sizes in its settings against the tensors in the file.
+A checksum detects accidental changes, not those with a recomputed checksum. So stored values are checked before they
+are used: types and ranges here, sizes of networks against the tensors in the file.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ from sparsevae.training.settings import Training
 if TYPE_CHECKING:
     from sparsevae.estimator.coder import SparseCoder
 
-_SPARE = 2**24  # numbers: what networks may take for themselves beside those that are stored, and copies of these
-_SPARE_TENSORS = 500  # that many more than are stored may be made, and twice as many as are: layers are few
-_LEFT_OPEN = ("steps", "batch_size", "learning_rate")  # of the training settings: chosen by the data where None
+_SPARE = 2**24  # numbers that building a model may allocate beyond four copies of those stored
+_SPARE_TENSORS = 500  # tensors that building may allocate beyond twice the number of those stored
+_LEFT_OPEN = ("steps", "batch_size", "learning_rate")  # training settings with data-dependent defaults
 _INPUTS: dict[str, type[Arrays | Texts]] = {"numbers": Arrays, "texts": Texts}
 
 E = TypeVar("E", bound="SparseCoder")
@@ -52,12 +52,12 @@ E = TypeVar("E", bound="SparseCoder")
 def save(est: SparseCoder, path: str | Path) -> None:
     """Write a fitted estimator as a model folder."""
     check_is_fitted(est)
-    est.training_settings().validate()  # it may have been set anew since: what is saved can be loaded
+    est.training_settings().validate()  # they may have been set since `fit`; what is saved must load
     save_folder(path, *stored(est))
 
 
 def stored(est: SparseCoder) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """What is saved of a fitted estimator: tensors by name, and values that `codec.encode` takes."""
+    """Tensors by name, and values that `codec.encode` accepts."""
     own = est.fitted_
     of_input, kind = own.input.stored()
     names = getattr(est, "feature_names_in_", None)
@@ -86,10 +86,10 @@ def stored(est: SparseCoder) -> tuple[dict[str, Tensor], dict[str, Any]]:
     }
 
 
-# -- what a stored value must be ------------------------------------------------------------------------------------
+# -- checks of stored values ------------------------------------------------------------------------------------
 
 
-Check = tuple[str, Callable[[Any], bool]]  # what a value must be, in words, and whether it is
+Check = tuple[str, Callable[[Any], bool]]  # the expected value in words, and a test of it
 
 
 def _is_count(value: Any) -> bool:
@@ -101,17 +101,16 @@ def _is_names(value: Any) -> bool:
 
 
 def _is_columns(value: Any) -> bool:
-    """Whether it is a table as `History.columns` gives it: lists of one length, each headed by its name."""
+    """True for a table as `History.columns` returns it: lists [name, value, ...] of one length."""
     if not (isinstance(value, list) and all(isinstance(c, list) and c and isinstance(c[0], str) for c in value)):
         return False
-    names, lengths = [c[0] for c in value], {len(c) for c in value}
-    always = all(_are_numbers(c[1:], None if c[0] not in ("step", "epoch") else 0) for c in value)
-    return always and len(lengths) <= 1 and len({*names}) == len(names) and (not names or {"step", "epoch"} <= {*names})
-
-
-def _are_numbers(values: list[Any], gap: Any) -> bool:
-    """Whether they are numbers, or `gap`."""
-    return all(type(v) in (int, float) or v is gap for v in values)
+    names = [name for name, *_ in value]
+    for name, *values in value:
+        missing = () if name in ("step", "epoch") else (type(None),)
+        if not {type(v) for v in values} <= {int, float, *missing}:
+            return False
+    distinct = len(set(names)) == len(names) and len({len(c) for c in value}) <= 1
+    return distinct and (not names or {"step", "epoch"} <= set(names))
 
 
 def _or_null(check: Check) -> Check:
@@ -144,17 +143,17 @@ _EXPECTED: dict[str, Check] = {
     "labels.mean_": ("an array of numbers", lambda v: isinstance(v, np.ndarray) and v.dtype.kind == "f"),
     "labels.threshold_": ("a number in [0, 1)", lambda v: isinstance(v, (int, float)) and 0 <= v < 1),
 }
-"""The values of a model folder beside its tensors, by key. A missing key raises KeyError where it is read."""
+"""Checks of the values in a model folder, by key. A missing key raises KeyError where it is used."""
 
 _COUNTED = {
     "input.n_features": ("input.feature_names",),
     "labels.n_labels_": ("labels.label_names_", "labels.classes_", "labels.mean_"),
 }
-"""Counts, and what has so many values."""
+"""Keys of counts, and keys of the lists of that length."""
 
 
 def _check(path: str | Path, meta: Mapping[str, Any]) -> None:
-    """Refuse values of a type, range or length that `save` never writes."""
+    """Refuse values of types, ranges or lengths that `save` never writes."""
     found: dict[str, Any] = {}
     for name, (expected, legal) in _EXPECTED.items():
         part, _, key = name.rpartition(".")
@@ -171,7 +170,7 @@ def _check(path: str | Path, meta: Mapping[str, Any]) -> None:
 
 
 def _check_settings(est: SparseCoder, chosen: Mapping[str, Any]) -> None:
-    """Refuse settings that `fit` would refuse, whether the user gave them or they were chosen by the data."""
+    """Refuse settings that `fit` would refuse, given or chosen by the data."""
     hidden = est.hidden or [] if chosen["hidden"] is None else chosen["hidden"]
     check_value("hidden", hidden, tuple[int, ...], [POSITIVE])
     if est.hidden is not None and list(est.hidden) != list(hidden):
@@ -183,7 +182,7 @@ def _check_settings(est: SparseCoder, chosen: Mapping[str, Any]) -> None:
 
 
 class _Stored(Ration):
-    """Refuses far more tensors than are stored, and of far more numbers, in all, before they take memory or time."""
+    """Refuse, before memory is allocated, settings that make far more tensors or numbers than are stored."""
 
     def __init__(self, path: str | Path, tensors: Mapping[str, Tensor]) -> None:
         super().__init__()
@@ -202,7 +201,7 @@ class _Stored(Ration):
 
 
 def _fill(module: nn.Module, tensors: Mapping[str, Tensor], path: str | Path) -> None:
-    """Give a module its stored weights; where they do not fit, the first that does not is named, with their folder."""
+    """Load stored weights into a module; the error names the first that does not fit, and the folder."""
     try:
         module.load_state_dict(tensors)
     except RuntimeError as error:
@@ -224,15 +223,15 @@ def load(
     decoder: nn.Module | None = None,
     cls: type[SparseCoder] | None = None,
 ) -> Any:
-    """A fitted estimator from a folder written by `save`, on the CPU. Runs no stored code and needs no data.
+    """Load a fitted estimator from a folder written by `save`, on the CPU. No stored code is run.
 
-    A model with your own `encoder` or `decoder` needs those modules again (their weights come from the file), one
-    of your own classes needs `cls`.
+    For a model with your own `encoder` or `decoder` pass these modules (their weights are loaded), for one of your own
+    classes pass `cls`.
     """
     tensors, meta = load_folder(path, upgrade=partial(to_format_2, path=path))
     own = {"encoder": encoder, "decoder": decoder}
     if cls is not None or any(given is not None for given in own.values()):
-        return _revive(path, tensors, meta, own, cls)  # what was passed may be at fault
+        return _revive(path, tensors, meta, own, cls)  # an error may be caused by an argument
     with reading(path, "settings that make a model"):
         try:
             return _revive(path, tensors, meta, own, None)
@@ -261,10 +260,9 @@ def _revive(
     found = classes[meta["class"]]
     text = None if meta["text"] is None else Text(**meta["text"])
     training = None if meta["training"] is None else Training(**meta["training"]).portable()
-    given = {
-        k: v for k, v in (own | {"text": text, "training": training}).items() if k in {f.name for f in fields(found)}
-    }
-    est = found(**meta["constructor"], **given)  # a counter has no decoder
+    given = own | {"text": text, "training": training}
+    names = {f.name for f in fields(found)}  # a counter has no decoder
+    est = found(**meta["constructor"], **{k: v for k, v in given.items() if k in names})
     _check_settings(est, meta["chosen"])
     with _Stored(path, tensors):
         return restored(est, tensors, meta, path)
@@ -272,7 +270,7 @@ def _revive(
 
 @ordinary()
 def restored(est: E, tensors: Mapping[str, Tensor], meta: Mapping[str, Any], path: str | Path) -> E:
-    """The estimator as it was when `stored` gave `tensors` and `meta`, from its constructor."""
+    """Give an unfitted estimator the state that `stored` returned as `tensors` and `meta`."""
     kind, chosen, run = meta["input"], meta["chosen"], meta["run"]
     for name in est.learned:
         setattr(est, name, meta["labels"][name])

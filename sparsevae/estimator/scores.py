@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sparsevae.checks import check_number, check_room
+from sparsevae.checks import POSITIVE, check_room
 from sparsevae.estimator.blocks import fitted
 from sparsevae.exceptions import warn_caller
 from sparsevae.inputs.base import Array
@@ -26,16 +26,16 @@ from sparsevae.sampling.noise import PerRow, mix, row_keys
 if TYPE_CHECKING:
     from sparsevae.estimator.coder import SparseCoder
 
-_LOST = (-math.inf, -math.inf, math.inf, 1.0, math.inf, math.nan)  # the `Bounds` of a row that overflows
-_NUMBERS = 2**25  # of x, in all draws that are scored at once
+_LOST = (-math.inf, -math.inf, math.inf, 1.0, math.inf, math.nan)  # `Bounds` of a row that overflows
+_NUMBERS = 2**25  # values of x, over all draws that are scored at once
 
 
 class ImportanceBound(NamedTuple):
     """Per item: the K-sample bound in nats, its standard error, the effective number of samples, and Pareto k.
 
-    `pareto_k` tells how heavy the tail of the importance weights is. Above .7 the error and the number of samples are
-    not to be trusted, unless more than half of the samples are effective: then all weights are nearly equal. It is NaN,
-    not known, where a tail has fewer than 25 weights: below 121 samples, or of discrete codes that are nearly certain.
+    `pareto_k` measures the tail of the importance weights. Above .7 error and number of samples are not reliable,
+    unless more than half of the samples are effective: then all weights are nearly equal. It is NaN if the tail has
+    fewer than 25 weights: below 121 samples, or for discrete codes that are nearly deterministic.
     """
 
     bound: Array
@@ -48,10 +48,10 @@ class ImportanceBound(NamedTuple):
 def bounds_of(est: SparseCoder, rows: Any, n_samples: int, watch: Callable[..., None] | None = None) -> Bounds:
     """Bounds of checked rows, in nats of X's own units where the likelihood is a density.
 
-    `watch(trace, size, n)` is shown the draws of every block of `size` rows, of which the first n count.
+    `watch(trace, size, n)` is called with the draws of every block of `size` rows, of which the first n are of X.
     """
-    check_number("n_samples", n_samples, "an integer above 0", lambda k: k > 0, whole=True)
-    check_room(2 * n_samples, {"n_samples": n_samples}, "the numbers of the draws")  # whole ones, of 64 bits
+    POSITIVE.check("n_samples", n_samples, whole=True)
+    check_room(2 * n_samples, {"n_samples": n_samples}, "the numbers of the draws")  # int64
     own = est.fitted_
     model, seed = own.model, mix(est.training_settings().seed, 4)
     at_once = 16 * own.input.block_size(own.device, draws=16)
@@ -60,14 +60,14 @@ def bounds_of(est: SparseCoder, rows: Any, n_samples: int, watch: Callable[..., 
         problem = model.likelihood.refuses(Span.of(x))
         if problem:
             raise ValueError(f"{problem}; this model was fitted with likelihood={est.likelihood_!r}.")
-        few = max(len(x), _NUMBERS // x.shape[-1])  # of very wide rows, a draw at a time
+        few = max(len(x), _NUMBERS // x.shape[-1])  # for very wide rows, one draw at a time
         shown = None if watch is None else functools.partial(watch, size=len(x), n=n)
         found = bounds(model, x, int(n_samples), seed=seed, at_once=min(at_once, few), watch=shown)
         parts.append([v[:n].cpu() for v in found])
         places.append(at)
     order = np.concatenate(places).argsort()
     out = Bounds(*(torch.cat(v)[order] for v in zip(*parts, strict=True)))
-    # Rows so far out that float32 overflows: minus infinity is a true bound too, NaN is nothing.
+    # Rows that overflow in float32: minus infinity is a bound, NaN is not.
     out = Bounds(*(v.nan_to_num(nan, torch.inf, -torch.inf) for v, nan in zip(out, _LOST, strict=True)))
     log_det = model.likelihood.log_det(own.input.prepare)
     return out._replace(elbo=out.elbo + log_det, importance=out.importance + log_det)
@@ -85,15 +85,15 @@ def importance_of(est: SparseCoder, X: Any, n_samples: int) -> ImportanceBound:
     if (meaning := meaning_of(est, X)) != "bound":
         raise ValueError(
             f"scores of this model on these data are a {meaning}, not a bound on log p(x): binarise grey pixels, "
-            "or fit with scale='auto' and with noise. score_samples gives the number under its own name."
+            "or fit with scale='auto' and with noise. score_samples computes them."
         )
     b = bounds_of(est, X, n_samples)
     if (share := heavy_tails(b.pareto_k.numpy(), b.effective_samples.numpy(), n_samples)) > TOO_HEAVY:
         warn_caller(
             f"the importance weights of {share:.0%} of {len(b.pareto_k):,} rows have heavy tails (Pareto k above "
             f"{HEAVY}): their bounds lie below log p(x) in expectation, but their standard errors and effective "
-            "samples are not to be trusted. What helps: a larger n_samples, which narrows the gap slowly, or the "
-            "score (score_samples), a looser bound whose error can be trusted.",
+            "samples are not reliable. Use a larger n_samples, which narrows the gap slowly, or score_samples, a "
+            "looser bound with a reliable error.",
             RuntimeWarning,
         )
     return ImportanceBound(*(v.numpy() for v in (b.importance, b.standard_error, b.effective_samples, b.pareto_k)))

@@ -1,12 +1,11 @@
 r"""Splits of multi-label rows in which every label keeps its share: iterative stratification.
 
-Rows drawn at random leave a rare label out of some folds, and a fold without it cannot judge it. Here the labels are
-served one after the other, the one with the fewest unplaced rows first, since it leaves the least choice. Fold j of
-share r_j wants r_j t_l rows of label l, with t_l rows in all. Each row goes to the fold that still wants most rows of
-the label being served; of several such folds to the one that wants most rows altogether; then by chance. Rows without
-labels come last and fill the folds up.
+With random folds a rare label may be missing from some, where it cannot be evaluated. Here labels are processed one
+by one, the one with the fewest unassigned rows first. Fold j with share r_j needs r_j t_l of the t_l rows of label l.
+Each row is assigned to the fold that needs most further rows of the current label; of several such folds to the one
+that needs most rows in all; then at random. Rows without labels are assigned last.
 
-Sizes of folds are near their shares, not exact: a row with several labels counts for all of them.
+Sizes of folds are approximate, since a row with several labels counts for all of them.
 
 References
 ----------
@@ -25,7 +24,7 @@ from sparsevae.metrics.multilabel import binary
 
 
 def stratified_folds(Y: Codes, shares: Sequence[float], *, seed: int = 0) -> Integers:
-    """The number of its fold, from 0, for every row.
+    """The fold of every row, (n,), numbered from 0.
 
     Parameters
     ----------
@@ -51,9 +50,9 @@ def stratified_folds(Y: Codes, shares: Sequence[float], *, seed: int = 0) -> Int
     rng = np.random.default_rng(seed)
     order = rng.permutation(len(rows))
     fold = np.full(len(rows), -1)
-    unplaced = rows.sum(0)  # rows of each label, (L,)
-    room = share * len(rows)  # rows that each fold still wants, (k,)
-    wanted = share[:, None] * unplaced  # and those of each label, (k, L)
+    unplaced = rows.sum(0)  # unassigned rows per label, (L,)
+    room = share * len(rows)  # rows that each fold needs, (k,)
+    wanted = share[:, None] * unplaced  # rows that each fold needs per label, (k, L)
 
     def place(row: int, choices: Integers) -> None:
         choices = choices[room[choices] == room[choices].max()]
@@ -73,13 +72,13 @@ def stratified_folds(Y: Codes, shares: Sequence[float], *, seed: int = 0) -> Int
     missing = np.setdiff1d(np.arange(len(share)), fold)
     if len(missing):
         raise ValueError(
-            f"no row is left for the folds {missing.tolist()} of {len(rows)} rows; give them larger shares"
+            f"every fold needs a row, and folds {missing.tolist()} of {len(rows)} rows got none; use larger shares"
         )
     return fold
 
 
 def stratified_split(Y: Codes, test: float = 0.2, *, seed: int = 0) -> tuple[Integers, Integers]:
-    """Training and test rows, as two sorted arrays of indices; about the share `test` of every label is for testing.
+    """Sorted indices of training and test rows; the test rows have about the share `test` of every label.
 
     >>> train, held_out = stratified_split(np.repeat(np.eye(2, dtype=int), 10, axis=0), 0.3)
     >>> len(train), int((held_out < 10).sum()), int((held_out >= 10).sum())

@@ -26,7 +26,7 @@ from sparsevae.metrics.arrays import filled, sound
 from sparsevae.tables.columns import columns_named, encode, is_table, text_columns
 from sparsevae.threads import threads
 
-REACH = 1e33  # deviations from the training data, or a code's values; a few layers later that is still a float32
+REACH = 1e33  # largest scaled value, or value of a code: it does not overflow in the next layers
 
 
 class Arrays(Input):
@@ -35,22 +35,18 @@ class Arrays(Input):
     kind: ClassVar[str] = "numbers"
     hidden: ClassVar[tuple[int, ...]] = (400,)
 
-    @property
-    def scaling(self) -> scalings.Scaling:
-        return self.prepare
-
     def about(self) -> dict[str, int]:
         return {"features": self.width}
 
     def check_settings(self, model: str, settings: Mapping[str, Any]) -> None:
         if settings.get("network") == "gru":
             raise ValueError(
-                "network='gru' reads texts, and X holds none: use network='auto', 'dense' or 'conv', or pass a list "
+                "network='gru' is for texts, and X is numbers: use network='auto', 'dense' or 'conv', or pass a list "
                 "of str."
             )
 
     def stats(self, X: Any) -> Stats:
-        with threads(1):  # sums depend on how many threads share them, and a resumed run must find the same scaling
+        with threads(1):  # sums depend on the number of threads, and a resumed run needs the same scaling
             return stats(place(X, torch.device("cpu"), resident=False), X.dtype)
 
     # -- reading ------------------------------------------------------------------------------------------------
@@ -79,38 +75,38 @@ class Arrays(Input):
         return X
 
     def _check_reach(self, X: Any, low: float, high: float) -> None:
-        """Refuse values so far from those of training that the networks would overflow: codes would be NaN."""
+        """Refuse values so far from the training data that the networks overflow and codes are NaN."""
         if not isinstance(self.scaling, scalings.Affine):
             return
         largest = max(-low, high, float(self.scaling.shift.abs().max()))
         if 2 * largest / float(self.scaling.scale.min()) <= REACH:
             return
         shift, scale = (v.double().cpu().numpy() for v in (self.scaling.shift, self.scaling.scale))
-        ends: Any = (X.min(axis=0), X.max(axis=0))  # by column: what is far for one of them may be near for another
+        ends: Any = (X.min(axis=0), X.max(axis=0))  # by column: scales differ
         ends = [np.float32(np.ravel(e.toarray()) if hasattr(e, "toarray") else e).astype(np.float64) for e in ends]
         far = np.maximum(*(np.abs(end - shift) / scale for end in ends))
         if far.max() > REACH:
             j = int(far.argmax())
             raise ValueError(
                 f"column {j} of X lies up to {far[j]:.1e} times its scale ({scale[j]:.3g}) from what the model was "
-                "fitted on: too far for the networks' float32. Is it a mark for missing values, or in other units?"
+                "fitted on: too far for the networks' float32. Are these marks of missing values, or other units?"
             )
 
     def _check_units(self, scale_name: str, dtype: Any, high: float) -> None:
-        """Warn of 8-bit values that are to be divided by 255 twice, or not at all."""
+        """Warn if 8-bit values seem to be divided by 255 twice, or not at all."""
         if not isinstance(self.scaling, scalings.Affine) or not (0 < high <= 1 or (dtype == np.uint8 and high > 127)):
             return
         shift, scale = self.scaling.shift, self.scaling.scale
         unit = bool(((shift >= 0) & (shift <= 1) & (scale <= 1)).all())
-        unit &= self.likelihood_name == "bernoulli" or scale_name != "none"  # which does not tell how large rows were
+        unit &= self.likelihood_name == "bernoulli" or scale_name != "none"  # 'none' fits any values
         if high <= 1 and bool((scale == 255).all()):
             warn_caller(
-                f"this model was fitted on 8-bit values, 0 to 255, and now sees at most {high:g}: were the new rows "
-                "scaled already, or binarised to 0 and 1? It divides by 255 itself."
+                f"this model was fitted on 8-bit values, 0 to 255, and X has at most {high:g}: are the new rows "
+                "scaled already, or binarised to 0 and 1? The model divides by 255 itself."
             )
         elif high > 1 and unit:
             warn_caller(
-                f"this model was fitted on values of about 0 to 1 and now sees 8-bit ones up to {high:g}: divide them "
+                f"this model was fitted on values of about 0 to 1, and X has 8-bit ones up to {high:g}: divide them "
                 "by 255, as the training rows were."
             )
 
@@ -129,7 +125,7 @@ class Arrays(Input):
         return np.concatenate([np.zeros((0, self.width), np.float32), *parts])
 
     def errors(self, x: Tensor, decoded: Iterable[Distribution]) -> Tensor:
-        """The squared error of every reconstruction, in X's own units."""
+        """Squared errors of every reconstruction in X's units, (codes, B)."""
         target = self.scaling.inverse(x)
         errors = [self.scaling.inverse(p.mean) - target for p in decoded]
         return torch.stack([e.double().square().sum(-1) for e in errors])
@@ -162,7 +158,7 @@ class Arrays(Input):
 
     @classmethod
     def restored(cls, meta: Mapping[str, Any]) -> Arrays:
-        """What was stored, but for the scaling's numbers."""
+        """An Arrays from stored values; the numbers of the scaling are loaded later."""
         found, n = cls(), int(meta["n_features"])
         affine = scalings.Affine(torch.zeros(n), torch.ones(n))
         found.prepare = affine if meta["scaling"] == "Affine" else scalings.UnitNorm(n)
@@ -171,11 +167,11 @@ class Arrays(Input):
 
 
 def _check_rows(X: Any) -> None:
-    """Refuse what shows neither columns nor words, or has no order: it is no more texts than rows of numbers."""
+    """Refuse an empty X, and dicts and sets, which have no rows."""
     shape = getattr(X, "shape", None)
     if shape == (0,) or (isinstance(X, (list, tuple)) and not X):
         found = "is empty: 0 samples"
-    elif shape is None and isinstance(X, (Mapping, Set, MappingView)):  # a DOK matrix is a dict that has rows
+    elif shape is None and isinstance(X, (Mapping, Set, MappingView)):  # a DOK matrix is a dict with a shape
         found = f"is a {type(X).__name__}, which has no rows"
     elif is_table(X) and not X.shape[1]:
         found = f"is a {type(X).__name__} without columns, of shape {X.shape}"
@@ -185,7 +181,7 @@ def _check_rows(X: Any) -> None:
 
 
 def _numbers(est: BaseEstimator, X: Any, reset: bool) -> Any:
-    """X as scikit-learn checks it, if it holds numbers; of a DataFrame that does not, which columns are to blame."""
+    """X, (n, D), checked by scikit-learn; the error names the columns or items that are no numbers."""
     least = 2 if reset else 1
     try:
         found = validate_data(
@@ -205,13 +201,13 @@ def _numbers(est: BaseEstimator, X: Any, reset: bool) -> Any:
 
 
 def check_kind(values: Any, name: str) -> None:
-    """Refuse dates, which numpy would count, and other values that are no numbers."""
+    """Refuse dates, which numpy converts to numbers, and other values that are no numbers."""
     if values.dtype.kind not in "biuf":
         raise ValueError(f"{name} must hold numbers, got values of type {values.dtype}; convert them.")
 
 
 def _odd_item(X: Any) -> str:
-    """The first item of an array or list of objects that is no number, and what to do about it; nothing of others."""
+    """The first item of a list or array of objects that is no number, with advice; "" if there is none."""
     if not isinstance(X, (list, tuple)) and getattr(getattr(X, "dtype", None), "kind", "") != "O":
         return ""
     try:
@@ -231,7 +227,7 @@ def _odd_item(X: Any) -> str:
 
 
 def _named_numbers(est: BaseEstimator, X: Any, names: Sequence[str], reset: bool) -> Any:
-    """The same for an array whose columns have names in the file it comes from: they count as a DataFrame's would."""
+    """As `_numbers`, for an array whose columns have names in its file: they are treated as those of a DataFrame."""
     known = None if reset else getattr(est, "feature_names_in_", None)
     if known is not None and list(known) != list(names):
         ours, theirs = set(known), set(names)
@@ -242,7 +238,7 @@ def _named_numbers(est: BaseEstimator, X: Any, names: Sequence[str], reset: bool
             f"{type(est).__name__} expects {', '.join(known[:8])}{', ...' if len(known) > 8 else ''}."
         )
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "X does not have valid feature names")  # it has, and they were checked
+        warnings.filterwarnings("ignore", "X does not have valid feature names")  # its names were checked above
         found = _numbers(est, X, reset)
     if reset:
         est.feature_names_in_ = np.asarray(names, dtype=object)
@@ -252,16 +248,16 @@ def _named_numbers(est: BaseEstimator, X: Any, names: Sequence[str], reset: bool
 
 
 def as_array(X: Any, name: str) -> Any:
-    """X or codes before their numbers are checked: tensors as arrays, masked entries as NaN, sparse matrices as CSR.
+    """X or codes, before values are checked: tensors as arrays, masked entries as NaN, sparse matrices as CSR.
 
-    No entry of a sparse matrix is out of range, and none is there twice: two of them may add up to infinity.
+    Duplicate entries of a sparse matrix are added up first, since their sum may overflow.
     """
     X = filled(from_tensor(X, name) if isinstance(X, Tensor) else X)
     return canonical(sound(X, name)) if scipy.sparse.issparse(X) else X
 
 
 def _no_numbers(X: Any) -> list[str]:
-    """The columns of a DataFrame that are not of numbers, with their types."""
+    """The columns of a DataFrame that are no numbers, with their types."""
     if not is_table(X):
         return []
     kinds = zip(X.columns, X.dtypes, strict=True)
@@ -269,7 +265,7 @@ def _no_numbers(X: Any) -> list[str]:
 
 
 def _check_finite(model: str, low: float, high: float) -> None:
-    """No NaN, no infinity, nothing beyond float32, by the data's extremes."""
+    """Refuse NaN, infinity and values beyond float32, by the extremes of the data."""
     if math.isnan(low) or math.isnan(high):
         raise ValueError(
             f"Input X contains NaN. {model} does not accept missing values: drop those rows or columns, or fill them "
@@ -282,7 +278,7 @@ def _check_finite(model: str, low: float, high: float) -> None:
 
 
 def _check_resolution(X: Any) -> None:
-    """Refuse columns that vary by less than float32 resolves at their size, such as time stamps in seconds."""
+    """Refuse columns whose range is below the float32 resolution at their size, such as time stamps in seconds."""
     if scipy.sparse.issparse(X) or X.dtype.itemsize <= 4:
         return
     low, high = X.min(axis=0), X.max(axis=0)
@@ -290,6 +286,6 @@ def _check_resolution(X: Any) -> None:
     if len(lost):
         j = int(lost[0])
         raise ValueError(
-            f"column {j} of X runs from {low[j]:.10g} to {high[j]:.10g}: too little for its size to survive float32. "
+            f"column {j} of X runs from {low[j]:.10g} to {high[j]:.10g}: float32 cannot resolve this range. "
             "Subtract an offset first, for instance with sklearn.preprocessing.StandardScaler in a Pipeline."
         )

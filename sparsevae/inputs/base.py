@@ -19,22 +19,22 @@ Array = np.ndarray[Any, Any]
 
 
 class Input:
-    """One kind of data: how it is read, laid out, and given back. It knows neither model nor estimator.
+    """One kind of data: reading, layout in memory, and conversion of decoded rows to X's form.
 
     Attributes
     ----------
     width : int
-        Columns of a row that was read.
+        Columns of a checked row.
     likelihood_name : str
-        The likelihood's name.
+        The name of the likelihood.
     prepare : Scaling
-        From rows that were read to what the networks see.
+        From checked rows to the networks' input.
     column : str or None
-        The column of a table that holds X, where it is but one.
+        The column of a table that holds X, if X is a single column.
     kind : str
-        Its name in a model's `defaults_by_kind`.
+        The key in a model's `defaults_by_kind`.
     hidden : tuple of int
-        What hidden=None means.
+        The value of hidden=None.
     """
 
     width: int
@@ -44,52 +44,57 @@ class Input:
     kind: ClassVar[str]
     hidden: ClassVar[tuple[int, ...]]
 
+    @property
+    def scaling(self) -> Scaling:
+        """From X's units to those of the networks, and back."""
+        return self.prepare
+
     def about(self) -> dict[str, int]:
-        """How large a row is, in words."""
+        """The size of a row by name, for messages."""
         raise NotImplementedError
 
     def check_settings(self, model: str, settings: Mapping[str, Any]) -> None:
-        """Refuse arguments of a model's constructor that have no meaning for these data.
+        """Refuse constructor arguments of a model that do not apply to this kind of data.
 
         `settings` are the constructor's arguments by name, and "training.binarise".
         """
 
     def training_defaults(self, n_rows: int, batch_size: int | None) -> dict[str, Any]:
-        """What steps, batch_size and learning_rate mean where they are None, if not what `Training` says."""
+        """Defaults for steps, batch_size and learning_rate where they are None, if they differ from `Training`'s."""
         return {}
 
     def sizes(self) -> dict[str, int]:
-        """Sizes that networks and likelihood take from these data, beside `width`."""
+        """Sizes of these data that networks and likelihood need, beside `width`."""
         return {}
 
     def stats(self, X: Any) -> Stats | None:
-        """What scaling and likelihood are chosen and checked by; None where there is no choice and no wrong row."""
+        """Statistics by which scaling and likelihood are chosen and checked; None if there is nothing to choose."""
         return None
 
     def read(self, est: BaseEstimator, X: Any, *, reset: bool) -> Any:
-        """Whatever the user has -> checked rows, (n, width); `reset` learns what they are like.
+        """X as checked rows, (n, width). With `reset`, in `fit`, the width and so on are learned from X.
 
-        The number of columns and their names are attributes of `est`, where scikit-learn keeps them.
+        The number of columns and their names are set on `est`, as scikit-learn does.
         """
         raise NotImplementedError
 
     def as_rows(self, x: Any) -> Any:
-        """One row, such as X[0], as rows that can be read."""
+        """A single row, such as X[0], as an X of one row."""
         raise NotImplementedError
 
     def block_size(self, device: torch.device, draws: int = 1) -> int:
-        """Rows that are encoded at once, or scored with so many draws of each.
+        """Rows per block for encoding, or for scoring with `draws` per row.
 
-        Always so many, however few there are: matrix products round differently for other shapes.
+        It does not depend on the number of rows: matrix products of other shapes round differently.
         """
         return BLOCK
 
     def lay_out(self, X: Any, device: torch.device) -> Rows:
-        """Rows as training takes them."""
+        """Checked rows placed for training."""
         return place(X, device, resident=True)
 
     def group_by_width(self, X: Any) -> tuple[list[Any], Array | None]:
-        """Rows in groups that are best encoded together, and the order that takes all of them back to X's."""
+        """Rows in groups of one width, and the position of each row of X in the concatenated groups; None: the same."""
         return [X], None
 
     def to_user(self, values: Tensor) -> Any:
@@ -97,28 +102,28 @@ class Input:
         raise NotImplementedError
 
     def concatenate(self, parts: Sequence[Any]) -> Any:
-        """Parts that `to_user` gave, one after the other; of no parts, no rows."""
+        """Concatenate results of `to_user`; no parts give no rows."""
         raise NotImplementedError
 
     def errors(self, x: Tensor, decoded: Iterable[Distribution]) -> Tensor:
-        """Reconstruction errors of rows x under p(x|z) of several codes, in numbers to be summed: (numbers, B)."""
+        """Reconstruction errors of rows x, (B, D), under p(x|z) of several codes, (numbers, B); rows are summed."""
         raise NotImplementedError
 
     def summarise(self, errors: Array, rows: int, score: float, nll: float, caps: Sequence[int]) -> dict[str, Any]:
-        """What `evaluate` says of all rows, from summed `errors` and the means of score and -log p(x|z) over draws."""
+        """Entries of `evaluate`, from summed `errors` and the means of score and -log p(x|z)."""
         raise NotImplementedError
 
     def in_force(self) -> dict[str, Any]:
-        """Settings of the estimator as they are for these data, where they belong to the kind of data."""
+        """Settings of the estimator that depend on the kind of data, resolved for these data."""
         raise NotImplementedError
 
     def signature(self) -> dict[str, Any]:
-        """What a run is a function of, as far as it depends on the data."""
+        """The part of a run's signature that depends on the data."""
         raise NotImplementedError
 
     def stored(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """Tensors and plain values to store."""
+        """Tensors by name, and plain values, to store."""
         raise NotImplementedError
 
     def check_restored(self) -> None:
-        """Refuse stored numbers that no data can have led to."""
+        """Refuse stored numbers that no data can lead to."""

@@ -1,4 +1,4 @@
-"""Codes as users have them, checked as rows of X are."""
+"""Checks of the codes Z that a user passes."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from sparsevae.inputs.arrays import REACH, as_array, check_kind
 
 
 def read_codes(Z: Any, n_components: int) -> Any:
-    """Codes as users have them -> a float32 array or CSR matrix (n, n_components), checked as rows of X are."""
+    """Z as a float32 array or CSR matrix, (n, n_components), checked as rows of X are."""
     try:
         with np.errstate(over="ignore"):  # beyond float32 is infinite, and refused
             Z = check_array(as_array(Z, "Z"), accept_sparse="csr", dtype=None, ensure_all_finite=False, input_name="Z")
-            if Z.dtype != object:  # objects may be numbers
+            if Z.dtype != object:  # objects may be numbers: converted below
                 check_kind(Z, "Z")
             Z = check_array(Z, accept_sparse="csr", dtype=np.float32, input_name="Z")
     except (TypeError, OverflowError, ValueError) as error:
@@ -28,5 +28,5 @@ def read_codes(Z: Any, n_components: int) -> Any:
         raise ValueError(f"codes have {n_components} columns, one per unit; got {Z.shape[1]}.")
     values: Any = getattr(Z, "data", Z) if scipy.sparse.issparse(Z) else Z
     if (largest := float(np.abs(values).max(initial=0))) > REACH:
-        raise ValueError(f"Z has values up to {largest:.1e}: too far from any code for the networks' float32.")
+        raise ValueError(f"Z has values up to {largest:.1e}: beyond {REACH:.0e}, networks overflow in float32.")
     return Z

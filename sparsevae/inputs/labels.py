@@ -1,4 +1,4 @@
-"""Labels as users have them: one class a row, or any number of labels a row, dense or sparse, with names or without."""
+"""Targets y of a user: one class per row, any number of labels per row, or counts; dense or sparse."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from sparsevae.tables.columns import is_table
 
 
 class Labels(NamedTuple):
-    """What a y is like: the L classes or the numbers of L columns, whether a row has just one of them, and its form."""
+    """The form of y: the L classes or column numbers, True for one class per row, True for CSR, names of the labels."""
 
     classes: np.ndarray[Any, Any]
     single: bool
@@ -33,7 +33,7 @@ class Labels(NamedTuple):
 def plain(y: Any) -> tuple[Any, list[str] | None]:
     """y as an array or sparse matrix, (n,) or (n, L), and the names of a DataFrame's columns.
 
-    Objects that are numbers become numbers.
+    Arrays of objects become arrays of numbers if all are numbers.
     """
     given = getattr(y, "column_names", getattr(y, "columns", None))  # pyarrow's tables, other frames
     columns = None if given is None else [str(name) for name in given]
@@ -45,9 +45,9 @@ def plain(y: Any) -> tuple[Any, list[str] | None]:
 
 
 def check_form(y: Any) -> Any:
-    """A column or table, whatever its values: tensors as arrays, masked entries as missing ones.
+    """y as a column or table with values of any type: tensors as arrays, masked entries as missing ones.
 
-    A str, a number, a dict, a set or a generator is none.
+    A str, a number, a dict, a set or a generator is refused.
     """
     y = filled(from_tensor(y, "y") if isinstance(y, Tensor) else y)
     if is_table(y) and not y.shape[1]:
@@ -58,12 +58,12 @@ def check_form(y: Any) -> Any:
         raise ValueError("y holds lists of different lengths: make them 0/1 with sklearn's MultiLabelBinarizer.")
     if not np.asarray(y).ndim:
         found = f"{a_type(y)}, {reprlib.repr(y)}{': pass list(y)' if isinstance(y, Iterator) else ''}"
-        raise ValueError(f"y must be an array or list, (n,) or (n, L), a row for each of X; got {found}.")
+        raise ValueError(f"y must be an array or list, (n,) or (n, L), with one row per row of X; got {found}.")
     return y
 
 
 def _numbers(objects: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Objects as numbers, if that is what they are; others as they come, all of one type."""
+    """Objects as numbers, if all are numbers; other objects unchanged, if all are of one type."""
     values = objects.ravel().tolist()
     if sorts := {type(v).__name__ for v in values if isinstance(v, Collection) and not isinstance(v, (str, bytes))}:
         kinds = " and ".join(sorted(sorts))
@@ -79,7 +79,7 @@ def _numbers(objects: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 
 def check_names(names: Any, n: int) -> list[str]:
-    """Names of n labels, in words; by default their numbers."""
+    """Names of n labels as a list of str; by default their numbers."""
     found = [str(name) for name in (range(n) if names is None else names)]
     if len(found) != n:
         raise ValueError(f"label_names must name the {n} labels of y, got {len(found)} names.")
@@ -91,11 +91,11 @@ def _check_distinct(names: Sequence[str], what: str, advice: str = "") -> None:
     """Refuse names of which two are equal."""
     if len(set(names)) != len(names):
         twice = next(name for i, name in enumerate(names) if name in names[:i])
-        raise ValueError(f"{what} must tell the labels apart; {twice!r} stands there twice{advice}.")
+        raise ValueError(f"{what} must be distinct; {twice!r} occurs twice{advice}.")
 
 
 def read_labels(y: Any, known: Labels | None, names: Any = None, classes: Any = None) -> tuple[Labels, Any]:
-    """What y is like, and its 0/1 matrix (n, L), dense uint8 or CSR; a y that is unlike the one `known` is refused.
+    """The form of y, and its 0/1 matrix (n, L), dense uint8 or CSR; a y of another form than `known` is refused.
 
     A column of 0 and 1 is one label. A column of anything else is taken for classes, with scikit-learn's warning.
 
@@ -124,3 +124,18 @@ def read_labels(y: Any, known: Labels | None, names: Any = None, classes: Any = 
             raise ValueError(f"y holds classes {new.tolist()} beside those known, {known.classes.tolist()}.")
         Y = (y[:, None] == known.classes).astype(np.uint8)
     return known, Y
+
+
+def read_counts(y: Any) -> tuple[Any, list[str] | None, bool]:
+    """Counts as a matrix, (n, K), dense or CSR; the names of a DataFrame's columns; True if y is (n,)."""
+    y, names = plain(y)
+    if y.ndim not in (1, 2) or 0 in y.shape:
+        raise ValueError(
+            f"y must be (rows, things), the counts of each thing, or (rows,), of one; got shape {y.shape}."
+        )
+    sparse = scipy.sparse.issparse(y)
+    Y: Any = y.tocsr() if sparse else y.reshape(len(y), -1)
+    values = Y.data if sparse else Y
+    if Y.dtype.kind not in "biuf" or (values < 0).any() or (values != np.floor(values)).any():
+        raise ValueError("y must be counts: whole numbers, 0 or above.")
+    return Y, names, y.ndim == 1

@@ -14,20 +14,20 @@ from sparsevae.inputs.rows import EXACT, Rows, fits_exactly
 
 
 class Ragged(Rows):
-    """Rows of whole numbers that end in padding: sentences, say. Batches of short rows need few columns.
+    """Rows of whole numbers that end in padding, such as sentences. Batches of short rows need few columns.
 
-    `pick` gives all columns, as every Rows does. `parts` gives the same rows by width.
+    `pick` returns all columns, as for all Rows. `parts` splits rows by width.
 
     Parameters
     ----------
     X : integer array (n, W)
         Values from 0 to 2**24 - 1, which float32 holds exactly.
     lengths : (n,)
-        Columns of each row that say something, 1 to W; what stands after is padding.
+        Columns of each row before its padding, 1 to W.
     widths : sequence of int
-        Rising; no row is longer than the last.
+        Increasing; no row is longer than the last.
     device : torch.device
-        On CUDA the rows are resident, as int16 where that holds them and else int32, when half of what is free does.
+        On CUDA the rows are resident if they fit in half of the free memory, as int16 or int32.
     """
 
     def __init__(self, X: Any, lengths: Any, widths: Sequence[int], device: torch.device) -> None:
@@ -38,7 +38,7 @@ class Ragged(Rows):
         if low < 0 or high >= EXACT:
             raise ValueError(f"X must lie in 0..{EXACT - 1}, which float32 holds exactly; got {low} to {high}.")
         if lengths.shape != X.shape[:1] or lengths.dtype.kind not in "iu":
-            raise ValueError(f"lengths must be {len(X)} integers, one a row; got {lengths.shape} of {lengths.dtype}.")
+            raise ValueError(f"lengths must be {len(X)} integers, one per row; got {lengths.shape} of {lengths.dtype}.")
         if lengths.min() < 1 or lengths.max() > X.shape[1]:
             raise ValueError(f"lengths must lie in 1..{X.shape[1]}; got {lengths.min()} to {lengths.max()}.")
         if not widths or any(a >= b for a, b in zip((0, *widths), widths, strict=False)) or widths[-1] < lengths.max():
@@ -48,10 +48,7 @@ class Ragged(Rows):
         self.data: Tensor | np.ndarray[Any, Any] = torch.tensor(X.astype(compact), device=device) if self.static else X
         self.lengths = torch.tensor(lengths.astype(np.int64), device=device)
         self.widths, self.device = widths, device
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        return self.data.shape[0], self.data.shape[1]
+        self.shape = X.shape
 
     def pick(self, index: Tensor) -> Tensor:
         if isinstance(self.data, Tensor):
@@ -60,11 +57,11 @@ class Ragged(Rows):
         return torch.from_numpy(rows).to(self.device, non_blocking=True)
 
     def parts(self, items: Tensor, least: int) -> list[tuple[Rows, Tensor]]:
-        """`items`, (m,) positions, by the narrowest width that holds them, each part with rows of that width.
+        """Positions `items`, (m,), grouped by the narrowest of `widths` that fits; each with a view of those columns.
 
-        A part takes positions of the whole, and is a view of its columns. So that each can fill a batch, a group of
-        fewer than `least` items moves on to the next width; where the widest stays too small, the longest items of the
-        one before join it, or all of them if too few would be left. Only a part that is alone may be smaller.
+        So that each group can fill a batch, one of fewer than `least` items is merged with that of the next width. If
+        the widest is too small, the longest items of the one before join it, or all of them if fewer than `least`
+        would be left. Only a single group may be smaller.
         """
         widths, lengths = torch.tensor(self.widths, device=self.device), self.lengths[items]
         group, last = torch.searchsorted(widths, lengths), len(self.widths) - 1
@@ -87,5 +84,5 @@ class Ragged(Rows):
 
     def _narrow(self, width: int) -> Ragged:
         part = copy.copy(self)
-        part.data, part.widths = self.data[:, :width], (width,)
+        part.data, part.widths, part.shape = self.data[:, :width], (width,), (self.shape[0], width)
         return part

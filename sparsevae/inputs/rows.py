@@ -1,8 +1,7 @@
-"""Rows: where the data lies, and how a batch of it becomes a dense float32 tensor on the device.
+"""Rows: data in memory or on a device, from which batches are taken as dense float32 tensors.
 
-Three places: an array in host memory (memory maps included: only the rows asked for are read), a tensor resident on
-an accelerator, and a CSR matrix, whose batches alone are made dense. Rows that end in padding are `Ragged`: the short
-ones among them can be had without most of it.
+Three classes: `Host`, an array in host memory or a memory map (only the requested rows are read); `Resident`, a tensor
+on an accelerator; `Csr`, a sparse matrix, of which only batches become dense. `Ragged` is for rows that end in padding.
 """
 
 from __future__ import annotations
@@ -15,8 +14,8 @@ import scipy.sparse
 import torch
 from torch import Tensor
 
-BLOCK = 512  # rows per pass outside the training step, always: matrix products round differently for other shapes
-EXACT = 2**24  # whole numbers below it are their own float32
+BLOCK = 512  # rows per pass outside of training, constant: matrix products of other shapes round differently
+EXACT = 2**24  # whole numbers below it are exact in float32
 
 
 def from_tensor(values: Tensor, name: str) -> np.ndarray[Any, Any]:
@@ -36,18 +35,16 @@ def from_tensor(values: Tensor, name: str) -> np.ndarray[Any, Any]:
 
 
 def floats(picked: Tensor) -> Tensor:
-    """What was picked as float32: whole numbers below 2**24 are their own."""
+    """Picked rows as float32; whole numbers below 2**24 are exact."""
     return picked if picked.is_floating_point() else picked.to(torch.float32)
 
 
 class Rows(Protocol):
-    """n rows of D features. `static` rows are read by device operations alone, so a CUDA graph can hold them."""
+    """n rows of D features. `static` rows are read by device operations alone, so a CUDA graph can include them."""
 
     static: bool
     device: torch.device
-
-    @property
-    def shape(self) -> tuple[int, int]: ...
+    shape: tuple[int, int]
 
     def pick(self, index: Tensor) -> Tensor:
         """(B,) integer positions on the device -> (B, D) on the device, in a type that float32 holds."""
@@ -65,10 +62,7 @@ class Host(Rows):
 
     def __init__(self, X: np.ndarray[Any, Any], device: torch.device) -> None:
         self.X, self.device = X, device
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        return self.X.shape[0], self.X.shape[1]
+        self.shape = X.shape[0], X.shape[1]
 
     def pick(self, index: Tensor) -> Tensor:
         rows = np.take(self.X, index.cpu().numpy(), axis=0)
@@ -77,7 +71,7 @@ class Host(Rows):
 
 
 class Resident(Rows):
-    """A tensor on the device in its own compact dtype; a batch is one gather."""
+    """A tensor on the device, uint8 or float32; a batch is one gather."""
 
     static = True
 
@@ -85,17 +79,14 @@ class Resident(Rows):
         compact = X if X.dtype in (np.uint8, np.float32) else X.astype(np.float32)
         self.data = torch.tensor(compact, device=device)
         self.device = device
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        return self.data.shape[0], self.data.shape[1]
+        self.shape = X.shape[0], X.shape[1]
 
     def pick(self, index: Tensor) -> Tensor:
         return self.data.index_select(0, index)
 
 
 def canonical(X: Any) -> Any:
-    """A CSR matrix without an entry that is there twice; the user's own is left as it is."""
+    """A CSR matrix without duplicate entries, a copy if X has some."""
     if not X.has_canonical_format:
         X = X.copy()
         X.sum_duplicates()
@@ -103,21 +94,17 @@ def canonical(X: Any) -> Any:
 
 
 class Csr(Rows):
-    """A sparse matrix as (indptr, indices, values) on the device; only a batch is ever dense."""
+    """A sparse matrix as (indptr, indices, values) on the device; only batches are dense."""
 
     static = False
 
     def __init__(self, X: Any, device: torch.device) -> None:
         X = canonical(X.tocsr())
-        self.n_features = X.shape[1]
         self.indptr = torch.tensor(X.indptr, dtype=torch.int64, device=device)
         self.indices = torch.tensor(X.indices, dtype=torch.int64, device=device)
         self.values = torch.tensor(X.data, dtype=torch.float32, device=device)
         self.device = device
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        return len(self.indptr) - 1, self.n_features
+        self.shape = X.shape[0], X.shape[1]
 
     def pick(self, index: Tensor) -> Tensor:
         start = self.indptr[index]
@@ -125,24 +112,24 @@ class Csr(Rows):
         row = torch.repeat_interleave(torch.arange(len(index), device=self.device), count)
         within = torch.arange(len(row), device=self.device) - (count.cumsum(0) - count)[row]
         at = start[row] + within
-        out = torch.zeros(len(index), self.n_features, device=self.device)
+        out = torch.zeros(len(index), self.shape[1], device=self.device)
         out[row, self.indices[at]] = self.values[at]
         return out
 
 
 def parts(rows: Rows, items: Tensor, least: int) -> list[tuple[Rows, Tensor]]:
-    """Rows and positions in parts of one width each; all but ragged ones (with `parts` of their own) are one part."""
+    """(rows, positions) in parts of one width each: those of `Ragged.parts`; all other rows are one part."""
     own = getattr(rows, "parts", None)
     return [(rows, items)] if own is None else own(items, least)
 
 
 def fits_exactly(size: int, device: torch.device) -> bool:
-    """Whether half of the device's free memory holds `size` bytes."""
+    """True if `size` bytes are less than half of the device's free memory."""
     return size < int(torch.cuda.mem_get_info(device)[0]) // 2
 
 
 def place(X: Any, device: torch.device, *, resident: bool) -> Rows:
-    """Put data where batches are cheapest: on an accelerator when asked and when half of what is free holds it."""
+    """X as Rows: on an accelerator if `resident` and if it fits in half of the free memory, else on the host."""
     if scipy.sparse.issparse(X):
         return Csr(X, device)
     if resident and device.type == "cuda":
@@ -153,6 +140,7 @@ def place(X: Any, device: torch.device, *, resident: bool) -> Rows:
 
 
 def row_blocks(rows: Rows) -> Iterator[Tensor]:
+    """Float32 blocks of all rows, in order, of at most 4096 rows and 2**24 numbers (or one row)."""
     n, d = rows.shape
     size = max(1, min(4096, 2**24 // max(1, d)))
     for start in range(0, n, size):
@@ -160,11 +148,11 @@ def row_blocks(rows: Rows) -> Iterator[Tensor]:
 
 
 def to_csr(blocks: Iterable[np.ndarray[Any, Any]]) -> Any:
-    """Dense blocks of rows -> one CSR matrix, in a fraction of the time of scipy's conversion block by block."""
+    """Dense blocks of rows as one CSR matrix; several times faster than scipy's conversion block by block."""
     counts, columns, values, width = [np.zeros(1, np.int64)], [], [], 0
     for block in blocks:
         width = block.shape[1]
-        at = np.flatnonzero(block != 0)  # truth values are searched several times faster than numbers
+        at = np.flatnonzero(block != 0)  # several times faster on bools than on numbers
         rows, within = np.divmod(at, width)
         counts.append(np.bincount(rows, minlength=len(block)))
         columns.append(within.astype(np.int32))

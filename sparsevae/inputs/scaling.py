@@ -1,6 +1,6 @@
-"""Scaling: from the user's units to the ones a network likes, and back.
+"""Scaling: from X's units to those of the networks, and back.
 
-Chosen in fit, stored with the model, undone by `inverse_transform`, and charged for in every density:
+Chosen in `fit`, stored with the model, inverted by `inverse_transform`, and part of every density:
 log p_X(x) = log p_U(u) - sum_j log scale_j for u = (x - shift)/scale.
 """
 
@@ -15,20 +15,20 @@ from torch import Tensor, nn
 from sparsevae.inputs.stats import Span, Stats
 
 SCALES = ("auto", "standard", "unit-norm", "none")
-"""The scalings a constructor may name; "auto" is chosen by the data."""
+"""The legal values of `scale`; "auto" is chosen by the data."""
 
 
 class Scaling(nn.Module):
     """u = forward(x); x = inverse(u); `log_det` is log |du/dx|. This one is the identity; the others are subclasses.
 
-    A scaling that is not `reversible` forgets something of x: its log_det, and so every score, is that of what is left.
+    A scaling that is not `reversible` loses a part of x: its log_det, and so every score, is that of the rest.
     """
 
     reversible: ClassVar[bool] = True
 
     @property
     def name(self) -> str:
-        """What it does, in words, and so what "auto" came to; "none" where u = x."""
+        """A name, to report the scaling that "auto" stands for; "none" if u = x."""
         return "none"
 
     @property
@@ -42,7 +42,7 @@ class Scaling(nn.Module):
         return u
 
     def span(self, data: Stats) -> Span:
-        """Bounds on the scaled values, and whether they are whole numbers."""
+        """Bounds on the scaled values, and True if they are whole numbers."""
         return Span(data.low, data.high, data.whole)
 
 
@@ -80,10 +80,10 @@ class Affine(Scaling):
 
 
 class UnitNorm(Scaling):
-    """u = sqrt(D) x / |x|, row by row (zero rows stay zero): the VSC papers' choice, at a size that networks like.
+    """u = sqrt(D) x / |x|, row by row (zero rows stay zero): the VSC papers' choice, with values of order 1.
 
-    `inverse` returns rows of norm 1, and log_det is that of u against such a row r = x / |x|. The row's length is
-    forgotten, so a density of r is no density of x.
+    `inverse` returns rows of norm 1, and log_det is log |du/dr| for such a row r = x / |x|. The length of x is lost, so
+    a density of r is no density of x.
     """
 
     reversible: ClassVar[bool] = False
@@ -104,7 +104,7 @@ class UnitNorm(Scaling):
         return self.size * self.inverse(x)
 
     def inverse(self, u: Tensor) -> Tensor:
-        # By its largest value first: the squares of 1e20 or 1e-20 leave float32.
+        # Divide by the largest value first: the squares of 1e20 or 1e-20 overflow or underflow in float32.
         u = u / u.abs().amax(-1, keepdim=True).clamp_min(torch.finfo(u.dtype).tiny)
         unit: Tensor = u / torch.linalg.vector_norm(u, dim=-1, keepdim=True).clamp_min(1e-12)
         return unit
@@ -114,7 +114,7 @@ class UnitNorm(Scaling):
 
 
 def divisor(name: str, data: Stats) -> float | None:
-    """What the scaling of that name divides all values by, where it does nothing else; None where it does."""
+    """The number by which this scaling divides all values; None if it does anything else."""
     return {"none": 1.0, "auto": data.unit}.get(name)
 
 
@@ -123,9 +123,9 @@ def choose(name: str, data: Stats, least: float = 0.0) -> Scaling:
 
     "auto" leaves values that fill [0, 1] alone, divides 8-bit images by 255, and standardises everything else, also
     where these would leave no column with a variance of `least` (term frequencies, 8-bit numbers far below 255).
-    A standardised column has unit variance, or less where that keeps every training value within 10: a pixel that is
-    lit once in 60,000 images is not blown up to 245. Constant columns are only centred, those of 8-bit images in their
-    unit.
+    A standardised column has unit variance, or less so that every training value lies within 10: a pixel that is on
+    in one of 60,000 images does not become 245. Constant columns are only centred, and those of 8-bit images divided
+    by 255.
     """
     if name not in SCALES:
         raise ValueError(f"scale must be one of {', '.join(SCALES)}; got {name!r}.")
@@ -134,7 +134,7 @@ def choose(name: str, data: Stats, least: float = 0.0) -> Scaling:
     unit = divisor(name, data)
     if unit is not None:
         spread = float(data.std.max()) / unit
-        if name == "none" or spread == 0 or spread**2 >= least:  # equal rows say nothing of the spread of later ones
+        if name == "none" or spread == 0 or spread**2 >= least:  # later rows may differ although these are equal
             return Affine(torch.zeros(len(data.mean)), torch.full((len(data.mean),), unit))
     scale = torch.maximum(data.std, data.reach / 10)
     tiny = scale <= 1e-7 * data.mean.abs().clamp_min(torch.finfo(torch.float32).tiny)

@@ -1,4 +1,4 @@
-"""What the data are like: extremes, moments, levels, and a fingerprint."""
+"""Statistics of the data: extremes, moments, levels, and a fingerprint."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from torch import Tensor
 from sparsevae.checks import check_room
 from sparsevae.inputs.rows import Rows, row_blocks
 
-_COLUMN = 16  # float32s that `stats` takes for a column, whatever the number of rows
+_COLUMN = 16  # float32 numbers that `stats` allocates per column
 
 
 class Span(NamedTuple):
-    """The least and largest value, and whether all are whole numbers: what a likelihood accepts or refuses."""
+    """The smallest and the largest value, and True if all are whole numbers; compared with a likelihood's support."""
 
     low: float
     high: float
@@ -28,27 +28,27 @@ class Span(NamedTuple):
 
 
 class Stats(NamedTuple):
-    """What scaling and likelihood are chosen by; columns are (D,) float64."""
+    """Statistics by which scaling and likelihood are chosen; tensors are (D,) float64."""
 
     low: float
     high: float
     whole: bool
     eight_bit: bool
-    levels: frozenset[float]  # every value, where there are only one or two; else empty
+    levels: frozenset[float]  # the distinct values if there are one or two; else empty
     mean: Tensor
     std: Tensor
     reach: Tensor  # largest distance from the mean
 
     @property
     def unit(self) -> float | None:
-        """What 1 is called in data that look like images: 1 where values fill [0, 1], 255 where they are 8-bit."""
+        """The largest value of images: 1 if values fill [0, 1], 255 if they are 8-bit; None for other data."""
         if self.low >= 0 and 0.5 <= self.high <= 1:
             return 1.0
         return 255.0 if self.eight_bit else None
 
 
 def is_whole(values: Tensor) -> bool:
-    """Whether all values are whole numbers."""
+    """True if all values are whole numbers."""
     return bool((values == values.floor()).all())
 
 
@@ -58,7 +58,7 @@ def stats(rows: Rows, dtype: np.dtype[Any]) -> Stats:
     `dtype` is that of the data before any conversion to float32.
     """
     n, d = rows.shape
-    check_room(_COLUMN * d, {"features": d}, "what is known of each column", rows.device)
+    check_room(_COLUMN * d, {"features": d}, "the statistics of columns", rows.device)
     mean = torch.zeros(d, dtype=torch.float64, device=rows.device)
     square, low, high = torch.zeros_like(mean), torch.full_like(mean, torch.inf), torch.full_like(mean, -torch.inf)
     levels: set[float] = set()
@@ -84,7 +84,7 @@ def stats(rows: Rows, dtype: np.dtype[Any]) -> Stats:
 
 
 def fingerprint(*tables: Rows) -> str:
-    """A short hash of shapes and every value in float32, whatever form they came in: it tells data sets apart."""
+    """A short hash of shapes and of all values in float32, the same for dense, sparse and memory-mapped data."""
     digest = hashlib.sha256("".join(str(rows.shape) for rows in tables).encode())
     for rows in tables:
         for block in row_blocks(rows):

@@ -1,4 +1,4 @@
-"""Texts as data: how they become rows of word numbers, and decoded rows become texts again."""
+"""Texts: from texts to rows of word numbers, and from decoded rows to texts."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ from sparsevae.text.splitting import TOKENIZERS
 from sparsevae.text.vocabulary import Vocabulary
 from sparsevae.text.widths import choose_widths
 
-_MULTIPLE = 8  # rows have so many positions, or a multiple
-_AT_ONCE = {"cpu": 32, "cuda": 512}  # texts that are read, scored or written together: each is many steps
+_MULTIPLE = 8  # the number of positions is a multiple of it
+_AT_ONCE = {"cpu": 32, "cuda": 512}  # texts per block: a GRU takes a step per word
 _COLUMN = Note("the name of a column; of one without a name pass its texts, X[column]")
-_PAPER = 20_000  # words of HSVAE's vocabulary
-_LEAST_STEPS, _PASSES, _BATCH, _RATE = 1_000, 6, 32, 1e-2  # what `Training` means by None
+_PAPER = 20_000  # size of HSVAE's vocabulary
+_LEAST_STEPS, _PASSES, _BATCH, _RATE = 1_000, 6, 32, 1e-2  # defaults of `Training` for texts
 _LEGAL: dict[str, tuple[Any, ...]] = {
     "network": ("auto", "gru"),
     "likelihood": ("auto",),
@@ -42,13 +42,13 @@ _LEGAL: dict[str, tuple[Any, ...]] = {
     "image_shape": (None,),
     "encoder": (None,),
     "decoder": (None,),
-    "shared_layers": (0,),  # of models that have it: a GRU shares all it has
+    "shared_layers": (0,),  # a GRU shares all of its layers
 }
 
 
 @parameters
 class Text(BaseEstimator):
-    """How texts become rows of word numbers.
+    """Settings of the conversion of texts to rows of word numbers.
 
     {parameters}
     """
@@ -59,34 +59,34 @@ class Text(BaseEstimator):
     size: Annotated[
         int | None,
         In(2),
-        "Most words of the vocabulary: the most frequent ones, the unknown word among them; None: as many as leave at "
-        "most 5 % of the words unknown, and none seen but once, from 1,000 to 20,000; 20,000 for tokenizer='paper'.",
+        "Largest size of the vocabulary, the unknown word included: the most frequent words are kept. None: as many as "
+        "leave at most 5 % of words unknown, without words seen once, 1,000 to 20,000; 20,000 for tokenizer='paper'.",
     ] = None
-    min_count: Annotated[int, POSITIVE, "Words that are seen less often are unknown."] = 1
-    max_length: Annotated[int, POSITIVE, "Most words of a text; of a longer one the beginning is kept."] = 60
+    min_count: Annotated[int, POSITIVE, "Words that occur less often are unknown."] = 1
+    max_length: Annotated[int, POSITIVE, "Most words per text; longer texts are cut after them."] = 60
     column: Annotated[str | None, _COLUMN, "The column of texts of a DataFrame, a .csv or a .parquet file."] = None
-    embedding: Annotated[int, POSITIVE, "Numbers that stand for a word inside the networks."] = 128
+    embedding: Annotated[int, POSITIVE, "Size of the vector of a word in the networks."] = 128
     vocabulary: Annotated[
-        Vocabulary | None, "One of your own, instead of tokenizer, size and min_count; None: learned from the texts."
+        Vocabulary | None, "Your own, in place of tokenizer, size and min_count; None: learned from the texts."
     ] = None
 
     def validate(self) -> None:
-        """Refuse settings that cannot work, before anything starts."""
+        """Refuse settings that cannot work."""
         check_parameters(self, "text.")
 
 
 class Texts(Input):
     """Texts as rows of word numbers: words, EOS, padding. Learned: `vocabulary`.
 
-    Rows have as many columns as the longest has positions, rounded up to a multiple of 8; networks see still fewer of
-    most, since `lay_out` and `group_by_width` put texts of like lengths together. `text` is a copy of the settings.
+    The width is the number of positions of the longest text, rounded up to a multiple of 8; `lay_out` and
+    `group_by_width` group texts of similar lengths, so most batches are narrower. `text` is a copy of the settings.
     """
 
     likelihood_name = "tokens"
     kind: ClassVar[str] = "texts"
     hidden: ClassVar[tuple[int, ...]] = (128,)
     vocabulary: Vocabulary
-    cut_noted = False  # of the fitted model: once per fit, not at every call; pickles may lack it
+    cut_noted = False  # True after the first warning of a fit; old pickles lack it
 
     def __init__(self, text: Text) -> None:
         self.text = Text(**text.get_params(deep=False))
@@ -108,26 +108,26 @@ class Texts(Input):
             raise ValueError(f"for texts hidden must be one size, that of the GRU's states, got {hidden!r}.")
 
     def training_defaults(self, n_rows: int, batch_size: int | None) -> dict[str, Any]:
-        """Six passes in small batches at a high rate: a step reads each of a text's words in turn, however few."""
+        """Six passes with small batches and a high learning rate: a step takes time per word, even for few rows."""
         size = min(batch_size or _BATCH, max(1, n_rows))
         steps = max(_LEAST_STEPS, math.ceil(_PASSES * n_rows / size))
         return {"steps": steps, "batch_size": _BATCH, "learning_rate": _RATE}
 
     def sizes(self) -> dict[str, int]:
-        """The words and the length of the vector of each; positions of a row, and of the longest text with its EOS."""
+        """Sizes of the vocabulary and of word vectors; positions of a row, and of the longest legal text with EOS."""
         own = {"words": len(self.vocabulary), "embedding": int(self.text.embedding)}
         return own | {"positions": self.width, "longest": int(self.text.max_length) + 1}
 
     @property
     def scaling(self) -> Any:
-        raise AttributeError("texts have no scaling; what draws or compares values is for rows of numbers.")
+        raise AttributeError("texts have no scaling; methods that draw or compare values need rows of numbers.")
 
     # -- reading ------------------------------------------------------------------------------------------------
 
     def read(self, est: BaseEstimator, X: Any, *, reset: bool) -> Array:
         """Word numbers, (n, positions of the longest) int32."""
         if reset:
-            for name in ("n_features_in_", "feature_names_in_"):  # of an earlier fit on numbers
+            for name in ("n_features_in_", "feature_names_in_"):  # set by an earlier fit on numbers
                 if hasattr(est, name):
                     delattr(est, name)
         texts = texts_of(X, self.column)
@@ -136,7 +136,8 @@ class Texts(Input):
             raise ValueError(f"Found {len(texts)} texts, while a minimum of {least} is required by {name}.")
         if reset:
             own = {name: getattr(self.text, name) for name in ("tokenizer", "min_count")}
-            self.vocabulary = self.text.vocabulary or Vocabulary.fit(texts, size=self._words(), **own)
+            size = self.text.size or (_PAPER if self.text.tokenizer == "paper" else None)
+            self.vocabulary = self.text.vocabulary or Vocabulary.fit(texts, size=size and int(size), **own)
         found = self.vocabulary.encode(texts, max_length=int(self.text.max_length))
         if found.cut.any() and not self.cut_noted:
             self.cut_noted = True
@@ -149,12 +150,6 @@ class Texts(Input):
         for part in np.array_split(np.arange(len(texts)), -(-len(texts) // 10_000)):
             rows[part] = found.take(part, width)
         return rows
-
-    def _words(self) -> int | None:
-        """Most words of a vocabulary that is learned; None: as many as it takes."""
-        if self.text.size is None:
-            return _PAPER if self.text.tokenizer == "paper" else None
-        return int(self.text.size)
 
     def as_rows(self, x: Any) -> Any:
         return [x] if isinstance(x, (str, bytes)) else x
@@ -170,11 +165,15 @@ class Texts(Input):
         return Ragged(X[:, : widths[-1]], lengths, widths, device)
 
     def group_by_width(self, X: Array) -> tuple[list[Any], Array]:
-        """Groups of one width each: a row's own length says where it belongs, whatever else is there."""
+        """Groups of one width each; the group of a row depends on its own length alone."""
         steps = np.array(_steps(self.width))
         group = np.searchsorted(steps, _lengths(X))
         places = [np.flatnonzero(group == k) for k in range(len(steps))]
-        parts = [_to_width(X[:, :width][at], int(width)) for at, width in zip(places, steps, strict=True) if len(at)]
+        parts = []
+        for at, width in zip(places, steps, strict=True):
+            if len(at):
+                rows = X[:, :width][at]
+                parts.append(np.pad(rows, ((0, 0), (0, int(width) - rows.shape[1])), constant_values=PAD))
         return parts, np.concatenate(places).argsort()
 
     # -- decoded texts ------------------------------------------------------------------------------------------
@@ -186,7 +185,7 @@ class Texts(Input):
         return [text for texts in parts for text in texts]
 
     def errors(self, x: Tensor, decoded: Iterable[Distribution]) -> Tensor:
-        """Words, unknown words, and -log p(x|z) of every code."""
+        """Number of words, of unknown words, and -log p(x|z) under every code, per row."""
         unknown = x == self.vocabulary.unknown
         nats = [-p.log_prob(x) for p in decoded]
         return torch.stack([spoken(x).sum(-1), unknown.sum(-1), *nats]).double()
@@ -210,7 +209,7 @@ class Texts(Input):
         return own | {"scale": None, "vocabulary": f"{len(self.vocabulary.words):,} words"}
 
     def signature(self) -> dict[str, Any]:
-        """Word numbers say nothing of the words, so these are part of what a run is a function of."""
+        """Settings and a hash of the vocabulary: the fingerprint of word numbers does not depend on the words."""
         words = json.dumps(self.vocabulary.to_dict()).encode()
         settings = {k: v for k, v in self.text.get_params(deep=False).items() if k != "vocabulary"}
         return {"texts": settings, "vocabulary": hashlib.sha256(words).hexdigest()[:16]}
@@ -228,18 +227,17 @@ class Texts(Input):
 
 
 def texts_of(X: Any, column: str | None) -> list[str]:
-    """The texts of whatever `read_texts` reads; `column` is of a table, and means nothing to a list or a .txt."""
+    """The texts of X, in any form that `read_texts` takes; `column` applies to tables, not to lists or .txt files."""
     table = is_table(X) or (isinstance(X, (str, os.PathLike)) and Path(X).suffix.lower() != ".txt")
     return read_texts(X, column=column if table else None)
 
 
 def texts_at_once(device: torch.device, draws: int = 1) -> int:
-    """Texts that are read, scored or written together, with so many draws of each: a step for each of their words.
+    """Texts per block that are encoded, scored or generated together, with `draws` draws each.
 
-    Few on a CPU, where 32 rows take hardly less time a row than 640: a single text does not wait for many.
-
-    On a GPU many, since a step of 512 rows takes hardly more time than one of 32. One row, or a power of two from 4
-    on: matrix products of other numbers of rows may round a row by its place among them.
+    On a CPU 32, since 640 rows take hardly less time per row; on a GPU 512, since a step of 512 rows takes hardly more
+    time than one of 32. The result is 1 or a power of two from 4 on: with other numbers of rows, the rounding of a row
+    in matrix products may depend on its position.
     """
     rows = -(-_AT_ONCE["cpu" if device.type == "cpu" else "cuda"] // draws)
     return 1 if rows == 1 else max(4, 1 << (rows - 1).bit_length())
@@ -252,18 +250,14 @@ def _lengths(X: Array) -> Array:
 
 
 def _rounded(positions: int) -> int:
+    """Positions rounded up to a multiple of 8."""
     return -(-positions // _MULTIPLE) * _MULTIPLE
 
 
-def _to_width(X: Array, width: int) -> Array:
-    """Rows of `width` or less, padded to it."""
-    return X if X.shape[1] == width else np.pad(X, ((0, 0), (0, width - X.shape[1])), constant_values=PAD)
-
-
 def _steps(most: int) -> tuple[int, ...]:
-    """The widths at which texts are encoded and scored: multiples of 8 that grow by a half or less, up to `most`.
+    """The widths at which texts are encoded and scored: multiples of 8 that grow by at most a half, up to `most`.
 
-    Few, so that a group has rows enough; and the same for a text of ten words whatever `max_length` allows.
+    They are few, so that groups are large, and the width of a short text does not depend on `max_length`.
 
     >>> _steps(72)
     (8, 16, 24, 32, 48, 64, 72)

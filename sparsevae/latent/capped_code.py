@@ -1,4 +1,4 @@
-"""CappedCode: SDLGM's code of n features of which at most `cap` are active: its posterior, its prior, its schedules."""
+"""CappedCode: SDLGM's code of n features of which at most `cap` are active."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from sparsevae.sampling.gradients import ESTIMATORS, SLOPE, build_estimator, sch
 from sparsevae.schedules import Schedule
 
 FEATURES = {"counts": "straight-through-concrete", "distinct": "rloo"}
-"""The two kinds of features, and the gradient that "auto" means for each."""
+"""The two kinds of features, and the gradient estimator that "auto" means for each."""
 
 
 @dataclass(frozen=True)
 class CappedCode:
-    """A code as SDLGM's settings describe it; see `SDLGM` for what each of them is."""
+    """Posterior, prior and schedules of a code with at most `cap` of n features; `SDLGM` documents the settings."""
 
     n: int
     cap: int
@@ -35,8 +35,13 @@ class CappedCode:
 
     @property
     def estimator(self) -> str:
-        """The gradient in force."""
+        """The name of the gradient estimator, with "auto" resolved."""
         return FEATURES[self.features] if self.gradient == "auto" else self.gradient
+
+    @property
+    def relaxed(self) -> bool:
+        """True if training draws lie between 0 and 1, and so pass gradients themselves."""
+        return self.estimator in ("paper", "concrete")
 
     @property
     def _settings(self) -> dict[str, Any]:
@@ -44,6 +49,7 @@ class CappedCode:
         return {"temperature": temperature, "slope": self.slope, "samples": self.samples}
 
     def posterior(self) -> DiscretePosterior:
+        """q(z|x) as a family over raw encoder outputs, with the training draw of the estimator."""
         if self.estimator == "paper":
             bounds = None if self.tau_bounds is None else (float(self.tau_bounds[0]), float(self.tau_bounds[1]))
             draw = GatedConcrete(_first(self.tau), _first(self.tau_z), bounds)
@@ -54,6 +60,7 @@ class CappedCode:
         return CountsPosterior(self.cap, CountsDraw(estimator), binary=self.binary)
 
     def prior(self) -> Prior:
+        """p(z), with a learned or fixed probability per feature."""
         alpha, learned = float(self.alpha), bool(self.learned_prior)
         if self.features == "distinct":
             return FixedCapped(self.n, self.cap, alpha, learned=learned)
@@ -61,13 +68,14 @@ class CappedCode:
         return FixedCounts(self.n, self.cap, alpha, kl, learned=learned)
 
     def schedules(self) -> dict[str, Schedule]:
+        """Schedules of temperatures and slope, by the name of the knob."""
         if self.estimator == "paper":
             return {k: v for k, v in (("tau", self.tau), ("tau_z", self.tau_z)) if callable(v)}
         return scheduled(ESTIMATORS[self.estimator], self._settings)
 
 
 def _first(value: float | str | Schedule) -> float | None:
-    """The first value of a temperature; None where it is learned."""
+    """The value of a temperature at the first step; None for a learned one."""
     if isinstance(value, str):
         return None
     return float(value(0, 1) if callable(value) else value)

@@ -1,4 +1,4 @@
-"""The models, one paper a file. Importing this folder is the registry."""
+"""The models, one paper per file. Importing this folder fills the registry."""
 
 from sparsevae.estimator.coder import SparseCoder
 from sparsevae.estimator.registry import REGISTRY, SUPERVISED, known

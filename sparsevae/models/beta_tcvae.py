@@ -1,4 +1,4 @@
-"""beta-TCVAE: only the dependence between units counts beta times (Chen et al., 2018)."""
+"""beta-TCVAE: a VAE with weight beta on the total correlation of the units (Chen et al., 2018)."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ class BetaTCVAE(Units, ObservedData, FromTexts, SparseCoder):
     .. math:: \mathcal L = -E_{q} \log p(x|z) + I(x; z) + \beta\, KL(q(z) \,\|\, \textstyle\prod_j q(z_j))
        + \sum_j KL(q(z_j) \,\|\, p(z_j))
 
-    The parts, `mi`, `tc` and `dim_kl`, are estimated from the batch. Their values are only as good as the estimator
-    (the weighted one is biased); scores are those of a VAE, with unit weights.
+    The terms `mi`, `tc` and `dim_kl` are estimated from the batch (the weighted estimator is biased); scores are those
+    of a VAE, with unit weights.
 
-    All pairs of a batch are compared: arrays (B, B, J), a few at a time; 500 rows of 50 units are 50 MB each.
+    All pairs of a batch are compared in a few arrays (B, B, J) at a time: 50 MB each for 500 rows of 50 units.
 
     {parameters}
 
@@ -55,7 +55,7 @@ class BetaTCVAE(Units, ObservedData, FromTexts, SparseCoder):
             raise ValueError("BetaTCVAE compares every row of a batch with every other: use training.n_samples=1.")
         if self.training_settings().batch_size == 1:
             raise ValueError(
-                "BetaTCVAE compares the rows of a batch: of one alone tc is 0. Use training.batch_size=2 or more."
+                "BetaTCVAE compares the rows of a batch with each other: use training.batch_size=2 or more."
             )
 
     def build(self, data: DataSpec, weights: Generator | None) -> Build:

@@ -1,4 +1,4 @@
-"""The capacity VAE: a KL held at a given number of nats (Burgess et al., 2018)."""
+"""The capacity VAE: the KL is kept near a given number of nats (Burgess et al., 2018)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from sparsevae.schedules import Linear
 
 @parameters
 class CapacityVAE(Units, ObservedData, FromTexts, SparseCoder):
-    r"""VAE whose KL is pulled to a capacity C, from both sides.
+    r"""VAE with a penalty on the distance of its KL from a capacity C.
 
     .. math:: \mathcal L = -E_{q} \log p(x|z) + \gamma\, | \overline{KL}(q(z|x) \,\|\, \mathcal N(0, 1)) - C |
 
@@ -34,7 +34,7 @@ class CapacityVAE(Units, ObservedData, FromTexts, SparseCoder):
 
     References
     ----------
-    Burgess et al., "Understanding disentangling in beta-VAE", 2018. HSVAE's dense baseline holds C at 0, 5, 10 or 15.
+    Burgess et al., "Understanding disentangling in beta-VAE", 2018. HSVAE's dense baseline has C = 0, 5, 10 or 15.
 
     Examples
     --------
@@ -45,8 +45,8 @@ class CapacityVAE(Units, ObservedData, FromTexts, SparseCoder):
     5
     """
 
-    capacity: Annotated[float, In(0), "C, in nats: where the mean KL of a batch is held."] = 10.0
-    ramp: Annotated[int | float, Position(), "Where C has grown from 0 to its value; 0: it is fixed."] = 0
+    capacity: Annotated[float, In(0), "C, in nats: the target of the mean KL of a batch."] = 10.0
+    ramp: Annotated[int | float, Position(), "Where C, from 0, reaches its value; 0: C is constant."] = 0
     gamma: Annotated[float, In(0), "Weight of the distance from C."] = 10.0
 
     def rules(self) -> None:

@@ -1,12 +1,11 @@
-"""A classifier with a code inside: the supervised twin of the dense coders, row "SC" of HSVAE's table."""
+"""A classifier with a dense code: the supervised counterpart of the dense models, row "SC" of HSVAE's table."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import field
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
-from sklearn.utils.validation import check_is_fitted
 from torch import Generator, Tensor, nn
 from torch.distributions import Bernoulli, Distribution, Independent
 
@@ -16,9 +15,8 @@ from sparsevae.distributions.one_hot import OneHotCode
 from sparsevae.estimator.assemble import Build, DataSpec, encoder_of, sizes_of
 from sparsevae.estimator.coder import SparseCoder
 from sparsevae.estimator.fields import FromTexts, Units
-from sparsevae.estimator.supervised import Classifies, FromLabels
+from sparsevae.estimator.supervised import Classifies
 from sparsevae.inputs.base import Array
-from sparsevae.inputs.kind import as_list
 from sparsevae.latent.objective import Objective, nll
 from sparsevae.latent.posteriors import PointPosterior
 from sparsevae.latent.supervised import Discriminative
@@ -26,16 +24,14 @@ from sparsevae.likelihoods.base import Likelihood
 from sparsevae.networks.dense import Linear, initialise
 from sparsevae.parameters import parameters
 
-_NEEDS_Y = "CodeClassifier has no p(x|z), so a row alone says nothing of how good it is: give y, evaluate(X, y)."
-
 
 class LinearLikelihood(nn.Module):
-    r"""The law of y that is linear in a code: with logits :math:`a = W z + b`, (..., d) -> (..., L),
+    r"""p(y|z), linear in the code: with logits :math:`a = W z + b`, (..., d) -> (..., L),
 
     .. math:: p(y | z) = \prod_k \mathrm{softmax}(a)_k^{y_k} \quad\text{or}\quad
         \prod_k \sigma(a_k)^{y_k} (1 - \sigma(a_k))^{1 - y_k},
 
-    one class a row, or every label for itself.
+    for one class per row, or for independent labels.
     """
 
     def __init__(self, n_units: int, n_labels: int, *, single: bool) -> None:
@@ -50,17 +46,17 @@ class LinearLikelihood(nn.Module):
 
 
 @parameters
-class CodeClassifier(Classifies, FromLabels, Units, FromTexts, SparseCoder):
-    r"""Classifier through a small dense code: encoder, d units, a linear softmax, learned from labels end to end.
+class CodeClassifier(Classifies, Units, FromTexts, SparseCoder):
+    r"""Classifier with a small dense code: encoder, d units, a linear softmax, trained on labels end to end.
 
     .. math:: \mathcal L = -\log p(y | z), \quad z = f(x), \quad p(y | z) = \mathrm{softmax}(W z + b)
 
-    The encoder is that of the other models, for rows of numbers, images and texts, and so is the size of the code. What
-    differs is what the code is for: there is no decoder, no noise and no KL, so its accuracy is what labels alone can
-    make of such a network, beside which codes learned without labels are judged. `transform` gives the d units.
+    The encoder and the size of the code are those of the other models, for rows of numbers, images and texts. There is
+    no decoder, no noise and no KL: the accuracy is a reference for codes learned without labels. `transform` gives the
+    d units.
 
-    y is (n,), one class a row, or (n, L) of 0 and 1, dense or CSR; every label is then a logit of its own, and
-    predicted where its probability exceeds 1/2. Out of the box training stops early, on a tenth of the rows.
+    y is (n,), one class per row, or (n, L) of 0 and 1, dense or CSR; every label then has a logit of its own, and is
+    predicted where its probability exceeds 1/2. By default training stops early, by a tenth of the rows.
 
     {parameters}
 
@@ -69,8 +65,8 @@ class CodeClassifier(Classifies, FromLabels, Units, FromTexts, SparseCoder):
     References
     ----------
     Prokhorov, Li, Shareghi, Collier, "Hierarchical sparse variational autoencoder for text encoding", 2020: the row
-    "SC" of its classification table. The paper does not define it; its scores depend on the size of the code, which
-    this reading explains.
+    "SC" of its classification table. The paper does not define it; its scores depend on the size of the code, as
+    those of this model do.
 
     Examples
     --------
@@ -84,7 +80,6 @@ class CodeClassifier(Classifies, FromLabels, Units, FromTexts, SparseCoder):
     """
 
     n_components: Annotated[int, POSITIVE, "Number of units d of the code."] = field(default=32, kw_only=False)
-    learned: ClassVar[tuple[str, ...]] = (*FromLabels.learned, "classes_", "single_", "sparse_")
 
     def rules(self) -> None:
         self.refuse_free_bits()
@@ -109,22 +104,14 @@ class CodeClassifier(Classifies, FromLabels, Units, FromTexts, SparseCoder):
     # -- labels -------------------------------------------------------------------------------------------------
 
     def predict_proba(self, X: Any) -> Array:
-        """The probability of every class, (n, L), rows sum to 1; or P(label), every label for itself."""
-        check_is_fitted(self)
-        targets = self.model_.targets
-        return self.fitted_.ask(self.fitted_.rows(X), lambda q: targets(q, q.mean).mean)
-
-    def predict(self, X: Any) -> Any:
-        """The likeliest classes, (n,); or labels (n, L), 0/1, CSR where y was."""
-        return self._from_probabilities(self.predict_proba(X), 0.5, self.n_labels_)
+        """The probability of every class, (n, L), rows sum to 1; or P(label) of independent labels."""
+        return self._from_posterior(X, lambda q: self.model_.targets(q, q.mean).mean)
 
     def evaluate(self, X: Any, y: Any = None, *, caps: Sequence[int] = (), n_samples: int = 10) -> dict[str, Any]:
-        """The numbers to judge predictions of y by: accuracy (of whole rows), F1 scores, numbers of labels."""
+        """Scores of the predictions of y: accuracy (share of exact rows), F1 scores, labels per row."""
         if y is None:
-            raise ValueError(_NEEDS_Y)
+            raise ValueError("CodeClassifier has no p(x|z), so there is no score of X alone: pass y, evaluate(X, y).")
         if len(caps):
             raise ValueError(f"caps are for codes with gates; CodeClassifier codes are dense. Got caps={caps!r}.")
-        X = as_list(X)
-        P, Y = self.predict(X), self._targets(self.fitted_.rows(X), y, {})
-        found = self._judge(P, Y)
+        found = self._accuracy(X, y)
         return {"rows": found["rows"], "accuracy": found["exact"], **found}

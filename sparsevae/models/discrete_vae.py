@@ -26,8 +26,8 @@ class DiscreteVAE(Choices, Units, ObservedData, FromTexts, SparseCoder):
 
     .. math:: \mathcal L = -E_q \log p(x|z) + \sum_j KL(q(z_j|x) \,\|\, p(z_j))
 
-    with q Bernoulli, or categorical over `categories` values. How gradients pass the draws is a choice of `gradient`;
-    scores are always of hard draws.
+    with q Bernoulli, or categorical over `categories` values. `gradient` names the gradient estimator of the draws;
+    scores always use hard draws.
 
     {parameters}
 
@@ -55,10 +55,8 @@ class DiscreteVAE(Choices, Units, ObservedData, FromTexts, SparseCoder):
 
     def rules(self) -> None:
         if self.categories is not None and int(self.n_components) % int(self.categories):
-            raise ValueError(
-                f"n_components={self.n_components} units are no groups of categories={self.categories}: it must "
-                "divide n_components."
-            )
+            need = f"a multiple of categories={self.categories}"
+            raise ValueError(f"n_components must be {need}, got {self.n_components}.")
         self.refuse_free_bits()
 
     def build(self, data: DataSpec, weights: Generator | None) -> Build:
@@ -68,11 +66,8 @@ class DiscreteVAE(Choices, Units, ObservedData, FromTexts, SparseCoder):
         posterior: Family
         prior: Prior
         if self.categories is not None:
-            categories = int(self.categories)
-            posterior, prior = (
-                OneHotPosterior(categories, OneHotDraw(estimator)),
-                FixedOneHots(n, categories, learned=learned),
-            )
+            posterior = OneHotPosterior(int(self.categories), OneHotDraw(estimator))
+            prior = FixedOneHots(n, int(self.categories), learned=learned)
         else:
             posterior = CappedPosterior(n, CappedDraw(estimator))
             prior = FixedCapped(n, n, float(self.alpha), learned=learned)

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar
 
 import torch
-from sklearn.utils.validation import check_is_fitted
 from torch import Generator, Tensor
 
 from sparsevae.checks import POSITIVE, In, Note, OneOf
@@ -27,7 +26,7 @@ from sparsevae.sampling.gradients import GATES
 class Hierarchical(LatentModel):
     """x -> q(gamma|x) -> gamma -> q(z|gamma, x) -> z -> p(x|z). The draw of gamma is its logit, (*members, B, J).
 
-    `encode` is q(z|x) with gamma averaged out: what codes are made of. Bounds use the story, with both latents.
+    `encode` is q(z|x) with gamma averaged out: codes are its modes. Bounds use the trace, with both latents.
     """
 
     posterior: HierarchicalPosterior
@@ -43,7 +42,7 @@ class Hierarchical(LatentModel):
         return Trace(latents, {"x": Observed(self.decode(z), x)}, draw.hard)
 
     def share(self, gamma: Tensor) -> Tensor:
-        """Of rows in blocks (shared, R / shared), in training the same items in each, all take the first block's."""
+        """Draws of gamma, (..., R, J), in blocks (shared, R / shared) of the same items: all take the first block's."""
         shared, rows = self.posterior.shared, gamma.shape[-2]
         if rows % shared:
             raise ValueError(
@@ -54,18 +53,13 @@ class Hierarchical(LatentModel):
 
 
 _GATES = OneOf(*(name for name in GATES if "slope" not in GATES[name].knobs))
-_STEEP = Note("for 'slope-annealed' use VSC: here a gate is as likely as gamma says, never steeper")
-_ZERO, _SPIKE = OneOf(0), In(1e-3, 1, "[)")  # between them steps diverge
-
-
-def _p_on(q: Any) -> Tensor:
-    found: Tensor = q.p_on
-    return found
+_STEEP = Note("for 'slope-annealed' use VSC: here gamma alone determines P(on), without a slope")
+_ZERO, _SPIKE = OneOf(0), In(1e-3, 1, "[)")  # between 0 and 1e-3 training diverges
 
 
 @parameters
 class HSVAE(Gates, Units, ObservedData, FromTexts, SparseCoder):
-    r"""Spike-and-slab codes whose gates have a Beta law of their own: hierarchical sparse VAE.
+    r"""Hierarchical sparse VAE: spike-and-slab codes whose gate probabilities are Beta distributed.
 
     .. math:: \mathcal L = -E_q \log p(x|z)
        + \psi\, E_{q(\gamma|x)} KL(q(z|\gamma, x) \,\|\, p(z|\gamma)) + \lambda\, KL(q(\gamma|x) \,\|\, p(\gamma)),
@@ -75,7 +69,7 @@ class HSVAE(Gates, Units, ObservedData, FromTexts, SparseCoder):
        \,\|\, \gamma_j\,\delta_0 + (1 - \gamma_j)\,\mathcal N(0, 1)
 
     The paper's gamma is P(unit off): p_on = 1 - gamma here. Posterior and prior of z have the same gamma, so the KL of
-    z is (1 - gamma) KL(N || N(0, 1)) and gates are paid for by the KL of gamma alone. Codes are mu where
+    z is (1 - gamma) KL(N || N(0, 1)), and the cost of gates is the KL of gamma. Codes are mu where
     E[1 - gamma] = b / (a + b) > 1/2, and exactly zero elsewhere. Scores have unit weights and both latents.
 
     The paper's recipe is HSVAE(alpha=30, beta=10, spike_scale=0.05, kl_z=0.01, kl_gamma=0.01): off units are then
@@ -101,8 +95,8 @@ class HSVAE(Gates, Units, ObservedData, FromTexts, SparseCoder):
     ('csr', True)
     """
 
-    # Of texts a code has to be cheap, or the writer does without; and a gate must not rest shut, or it shuts for good
-    # before its slab has learned to tell anything: a shut gate is free of noise.
+    # For texts the weights are small, or the decoder ignores the code; and gates start open, or they close for good
+    # before their slabs carry information: a closed gate adds no noise.
     defaults_by_kind: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "numbers": {"beta": 0.5, "kl_z": 1.0, "kl_gamma": 1.0, "gate": "straight-through-concrete"},
         "texts": {"beta": 1.2, "kl_z": 0.05, "kl_gamma": 0.03, "gate": "straight-through-concrete"},
@@ -110,13 +104,15 @@ class HSVAE(Gates, Units, ObservedData, FromTexts, SparseCoder):
 
     alpha: Annotated[float, POSITIVE, "Prior concentration of off: P(off) = alpha / (alpha + beta) in the mean."] = 1.5
     beta: Annotated[
-        float | None, POSITIVE, "Prior concentration of on; alpha + beta: how firmly so. None: .5, for texts 1.2."
+        float | None,
+        POSITIVE,
+        "Prior concentration of on; large alpha + beta: narrow. None: .5, for texts 1.2.",
     ] = None
     gate: Annotated[str | None, _GATES, _STEEP, "How gradients pass the gates; None: straight-through-concrete."] = None
     spike_scale: Annotated[float, _ZERO, _SPIKE, "Standard deviation of an off unit; .05 in the paper."] = 0.0
     kl_z: Annotated[float | None, In(0), "Weight of the KL of z (psi); None: 1, for texts .05."] = None
     kl_gamma: Annotated[float | None, In(0), "Weight of the KL of gamma (lambda); None: 1, for texts .03."] = None
-    n_gamma: Annotated[int, POSITIVE, "N: draws of gamma an item in training (equation 10)."] = 1
+    n_gamma: Annotated[int, POSITIVE, "N: draws of gamma per item in training (equation 10)."] = 1
     n_z: Annotated[int, POSITIVE, "M: draws of z for each gamma in training."] = 1
 
     def build(self, data: DataSpec, weights: Generator | None) -> Build:
@@ -130,6 +126,4 @@ class HSVAE(Gates, Units, ObservedData, FromTexts, SparseCoder):
 
     def gates(self, X: Any) -> Array:
         """E[1 - gamma] = P(unit on), of every row and unit, (n, J)."""
-
-        check_is_fitted(self)
-        return self.fitted_.ask(self.fitted_.rows(X), _p_on)
+        return self._from_posterior(X, lambda q: q.p_on)

@@ -1,4 +1,4 @@
-"""MAT: a Gaussian code pulled towards a sparse prior (Mathieu, Rainforth, Siddharth and Teh, 2019)."""
+"""MAT: a Gaussian code with a sparse prior and an MMD (Mathieu, Rainforth, Siddharth and Teh, 2019)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from sparsevae.sampling.draw import Draw
 
 
 class WithPriorSample(LatentModel):
-    """The usual story, and beside it a draw of the prior as large as the batch."""
+    """A LatentModel whose trace has a draw of the prior too, as large as the batch: `Site.reference`."""
 
     def trace(self, batch: Batch, raw: Tensor, draw: Draw, copies: int = 1) -> Trace:
         trace = super().trace(batch, raw, draw, copies)
@@ -33,7 +33,7 @@ class WithPriorSample(LatentModel):
 
 @parameters
 class MAT(Units, ObservedData, FromTexts, SparseCoder):
-    r"""VAE with a prior of two Gaussians a unit and an MMD that pulls the mean of the posteriors to it.
+    r"""VAE with a prior of two Gaussians per unit, and an MMD between aggregate posterior and prior.
 
     .. math:: \mathcal L = -E_{q} \log p(x|z) + \psi\, KL(q(z|x) \,\|\, p(z)) + \lambda\, MMD(q(z), p(z)), \qquad
        p(z_j) = \gamma\, \mathcal N(0, s^2) + (1 - \gamma)\, \mathcal N(0, 1)
@@ -41,7 +41,7 @@ class MAT(Units, ObservedData, FromTexts, SparseCoder):
     The papers' gamma is `off`, P(unit off). The KL is a one-sample estimate. Codes are dense: a unit that is off is
     small, not zero; use VSC for zeros. The published recipe has likelihood="laplace" with scale .1 (variance=.02).
 
-    The MMD compares all pairs of a batch: arrays (B, B, J), about ten at a time; 500 rows of 50 units are 50 MB each.
+    The MMD compares all pairs of a batch in about ten arrays (B, B, J): 50 MB each for 500 rows of 50 units.
 
     {parameters}
 
@@ -67,7 +67,8 @@ class MAT(Units, ObservedData, FromTexts, SparseCoder):
     }
 
     off: Annotated[float, In(0, 1, "[)"), "Prior probability that a unit is off."] = 0.8
-    spike: Annotated[float, In(1e-3, 1, "[)"), "Standard deviation of a unit that is off."] = 0.05  # less diverges
+    # Below 1e-3 training diverges.
+    spike: Annotated[float, In(1e-3, 1, "[)"), "Standard deviation of a unit that is off."] = 0.05
     kl_weight: Annotated[float | None, In(0), "Weight of the KL (psi); None: 1, for texts .1."] = None
     mmd_weight: Annotated[float, In(0), "Weight of the MMD (lambda)."] = 100.0
 

@@ -23,18 +23,18 @@ from sparsevae.schedules import Linear
 
 @parameters
 class PseudoVSC(Gates, Units, ObservedData, SparseCoder):
-    r"""VSC whose prior is learned: the codes of a few pseudo-inputs, between which each row chooses.
+    r"""VSC with a learned prior: a mixture of the codes of a few pseudo-inputs, with weights w(x) per row.
 
     .. math:: \mathcal L = -E_{q} \log p(x|z) + \sum_u w_u(x) KL(q(z|x) \,\|\, q(z|x_u))
        + KL(w(x) \,\|\, \rho) + J\, KL_B(\bar\gamma_u; \alpha)
 
-    The last term keeps the pseudo-inputs' codes sparse. Training may start with gates alone: the slab warm-up (the
-    papers' lambda) feeds noise N(0, 1) through the gates until `slab_warmup[0]`, and the slabs grow in until
-    `slab_warmup[1]`. On Fashion-MNIST, one seed, the default ended 2.8 nats better than (.2, .3); the authors' later
-    ones, about (.4, .4) and (.45, .5), were not run. Samples and bounds use the mixture of all pseudo-inputs (erratum
-    32). selection="softmax" is ours; "paper" (whose KL starts switched off) and "authors" (their code's) have no
+    The last term keeps the pseudo-inputs' codes sparse. The slab warm-up (the papers' lambda) replaces slabs by noise
+    N(0, 1) until `slab_warmup[0]`, so that gates are learned first, and interpolates until `slab_warmup[1]`. On
+    Fashion-MNIST, one seed, the default was 2.8 nats better than (.2, .3); the authors' later settings, about (.4, .4)
+    and (.45, .5), were not run. Samples and bounds use the mixture of all pseudo-inputs (erratum 32).
+    selection="softmax" is ours; "paper" (with a KL that starts at weight 0) and "authors" (as in their code) have no
     KL(w || rho). By the bound, "authors" was as good as ours there (one seed); "paper" left every unit on. The authors
-    also restart their optimiser at the rate's drop: training=Training(decay="step", restart_optimizer=True).
+    also restart their optimiser when the learning rate drops: training=Training(decay="step", restart_optimizer=True).
 
     {parameters}
 
@@ -55,7 +55,7 @@ class PseudoVSC(Gates, Units, ObservedData, SparseCoder):
 
     attributes: ClassVar[Mapping[str, tuple[str, str]]] = {
         "model_.prior.inputs": ("Tensor (U, D)", "the pseudo-inputs"),
-        "model_.prior.rho": ("Tensor (U,)", "how often each is chosen"),
+        "model_.prior.rho": ("Tensor (U,)", "their mixture weights"),
     }
     defaults_by_kind: ClassVar[Mapping[str, Mapping[str, Any]]] = {"numbers": DEFAULTS_OF_GATES["numbers"]}
 
@@ -63,10 +63,10 @@ class PseudoVSC(Gates, Units, ObservedData, SparseCoder):
         float, In(0, 1, "()"), Note("with alpha = 1 use VAE"), "Mean P(on) that the aggregate-sparsity term aims at."
     ] = 0.1
     pseudo_inputs: Annotated[int, POSITIVE, "Number U of learned pseudo-inputs."] = 20
-    selection: Annotated[str, OneOf(*SELECTIONS), "How a row chooses; softmax is ours."] = "softmax"
+    selection: Annotated[str, OneOf(*SELECTIONS), "How w(x) is computed; softmax is ours."] = "softmax"
     sparsity: Annotated[float, In(0), "Weight of the aggregate-sparsity term."] = 1.0
     slab_warmup: Annotated[
-        tuple[float, float], In(0, 1), "Shares of the run where the slabs begin to grow in, and where they are whole."
+        tuple[float, float], In(0, 1), "Shares of the run where the slab warm-up begins and ends."
     ] = (0.0, 0.02)
 
     def rules(self) -> None:

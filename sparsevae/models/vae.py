@@ -1,4 +1,4 @@
-"""The variational autoencoder and its weighted twin: the dense baselines of all five papers."""
+"""The variational autoencoder and beta-VAE: the dense baselines of all five papers."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from sparsevae.parameters import parameters
 
 @parameters
 class Noise:
-    """Whether a Gaussian code is drawn."""
+    """Field of models with a Gaussian code."""
 
-    noise: Annotated[bool, OneOf(0, 1), "Whether codes are drawn; False: an autoencoder with z^2/2 for KL."] = True
+    noise: Annotated[bool, OneOf(0, 1), "True: codes are drawn; False: an autoencoder with penalty z^2/2."] = True
 
 
 @parameters
@@ -30,8 +30,8 @@ class VAE(Noise, Units, ObservedData, FromTexts, SparseCoder):
 
     .. math:: \mathcal L = -E_{q(z|x)} \log p(x|z) + KL(q(z|x) \,\|\, \mathcal N(0, 1))
 
-    With noise=False the code is the mean itself and the KL keeps only its quadratic part, z^2/2 (Asperti, figure 3B):
-    without noise no unit is pruned. Scores are then no bounds.
+    With noise=False the code is the mean and the KL is replaced by its quadratic part, z^2/2 (Asperti, figure 3B):
+    without noise no unit is pruned. Scores are then not bounds.
 
     {parameters}
 
@@ -58,7 +58,7 @@ class VAE(Noise, Units, ObservedData, FromTexts, SparseCoder):
 
 @parameters
 class BetaVAE(Noise, Units, ObservedData, FromTexts, SparseCoder):
-    r"""VAE whose KL counts beta times: fewer, better separated units, or for texts more. Scores keep unit weights.
+    r"""VAE with weight beta on the KL. Scores have unit weights.
 
     .. math:: \mathcal L = -E_{q(z|x)} \log p(x|z) + \beta\, KL(q(z|x) \,\|\, \mathcal N(0, 1))
 

@@ -30,7 +30,7 @@ class VSC(Gates, Units, ObservedData, FromTexts, SparseCoder):
        + \sum_j \left[ p_j KL(\mathcal N(\mu_j, \sigma_j^2) \,\|\, \mathcal N(0, 1)) + KL_B(p_j; \alpha) \right]
 
     with posterior :math:`q = p_j \mathcal N(\mu_j, \sigma_j^2) + (1 - p_j)\delta_0` (the paper's gamma is p_on).
-    Gate logits are free, not the paper's -ReLU(-v), whose gradient dies (erratum 3). alpha = 1 is the VAE.
+    Gate logits are unconstrained, not the paper's -ReLU(-v), whose gradient vanishes (erratum 3). alpha = 1 is the VAE.
 
     {parameters}
 
@@ -50,7 +50,7 @@ class VSC(Gates, Units, ObservedData, FromTexts, SparseCoder):
     ('csr', True)
     """
 
-    # Of texts a gate must not rest shut: it would shut for good before its slab has learned to tell anything.
+    # For texts gates start open: they would close for good before their slabs carry information.
     defaults_by_kind: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "numbers": {**DEFAULTS_OF_GATES["numbers"], "alpha": 0.1},
         "texts": {**DEFAULTS_OF_GATES["texts"], "alpha": 0.4},

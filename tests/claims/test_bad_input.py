@@ -191,14 +191,14 @@ def test_columns_of_very_different_sizes_are_not_far_from_each_other() -> None:
 
 def test_eight_bit_values_that_are_divided_twice_or_never_are_told_at_the_users_line() -> None:
     by_hand, ours = make().fit(images / 255.0), make().fit(images)
-    with pytest.warns(UserWarning, match="now sees 8-bit ones up to 25") as reported:
+    with pytest.warns(UserWarning, match="X has 8-bit ones up to 25") as reported:
         by_hand.transform(images)
     assert reported[0].filename == __file__
     with pytest.warns(UserWarning, match="divides by 255 itself") as reported:
         ours.score(images / 255.0)
     assert reported[0].filename == __file__
     make(scale="none", likelihood="gaussian").fit(images).transform(images)  # nobody is warned of what they asked for
-    with pytest.warns(UserWarning, match="now sees 8-bit ones"):
+    with pytest.warns(UserWarning, match="X has 8-bit ones"):
         make().fit(images > 127).transform(images)
 
 
@@ -555,7 +555,7 @@ ACROSS: list[tuple[Any, dict[str, Any], str]] = [
     *((cls, {"image_shape": (3, 3)}, r"image_shape must be that of a row, .*got \(3, 3\)") for cls in MODELS),
     (sv.CapacityVAE, {"ramp": 10**9}, "ramp must be within the run's 20 steps.*got 1000000000"),
     (sv.PseudoVSC, {"slab_warmup": (0.3, 0.2)}, r"slab_warmup must begin before it ends; got \(0\.3, 0\.2\)"),
-    (sv.DiscreteVAE, {"categories": 3}, "n_components=4 units are no groups of categories=3"),
+    (sv.DiscreteVAE, {"categories": 3}, "n_components must be a multiple of categories=3, got 4"),
     *((sv.SDLGM, {name: "learned"}, f"{name} must be .* with gradient='paper'; got") for name in ("tau", "tau_z")),
     (sv.SDLGM, {"shared_layers": 5}, r"shared_layers must be an integer in \[0, 1\] .*, got 5"),
     (sv.SDLGM, {"features": "distinct", "gradient": "concrete"}, "cannot keep the cap of features='distinct'"),

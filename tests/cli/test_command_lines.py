@@ -171,7 +171,7 @@ BY_HAND = [
     (f"{FIT} --steps 5 --epochs 3", "give training.steps or training.epochs, not both"),
     (f"{FIT} --patience 3", "set validation_fraction"),
     (f"{FIT} --restart-optimizer", "needs decay='step'"),
-    (f"{FIT} --network gru", "network='gru' reads texts, and X holds none"),
+    (f"{FIT} --network gru", "network='gru' is for texts, and X is numbers"),
     (f"{FIT} --network asperti", "takes images of 28 x 28 x 1 (grey), got 8 x 8 x 1"),
     (f"{FIT} --likelihood spike-slab", "Use scale='none'"),
     (f"{FIT} --text-embedding 8", "--text-... flags are for texts, and digits holds numbers"),

@@ -110,7 +110,7 @@ def test_scikit_learn_takes_the_folds() -> None:
         ([1, 0], "at least two positive numbers"),
         ([1, float("nan")], "at least two positive numbers"),
         ([1] * 5, "4 rows cannot fill 5 folds"),
-        ([1, 1e-9], r"no row is left for the folds \[1\] of 4 rows"),
+        ([1, 1e-9], r"every fold needs a row, and folds \[1\] of 4 rows got none"),
     ],
 )
 def test_impossible_shares_are_refused(shares: list[float], message: str) -> None:

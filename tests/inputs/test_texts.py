@@ -248,7 +248,7 @@ def test_settings_that_texts_have_no_use_for_are_refused(settings: dict[str, Any
 
 
 def test_a_gru_for_numbers_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"network='gru' reads texts, and X holds none"):
+    with pytest.raises(ValueError, match=r"network='gru' is for texts, and X is numbers"):
         make(network="gru").fit(np.zeros((5, 3)))
 
 
@@ -640,7 +640,7 @@ def test_bad_arguments_of_methods_are_named(call: Any, message: str, fitted: dic
 
 def test_numbers_have_no_words() -> None:
     est = make().fit(np.random.default_rng(0).normal(size=(40, 3)))
-    with pytest.raises(ValueError, match=r"generate writes texts, and this VAE was fitted on numbers"):
+    with pytest.raises(ValueError, match=r"generate is for models of texts, and this VAE was fitted on numbers"):
         est.generate(np.zeros((1, 4)))
     assert np.array_equal(est.reconstruct(np.ones((2, 3))), est.inverse_transform(est.transform(np.ones((2, 3)))))
 

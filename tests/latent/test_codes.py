@@ -191,7 +191,7 @@ REFUSED_CODES: dict[str, tuple[Any, str]] = {
     "infinity": (np.full((2, 12), np.inf), "contains infinity"),
     "beyond float32": (np.full((2, 12), 1e300), "contains infinity"),
     "beyond any float": ([[10**400] + [0] * 11], "Z must hold codes, finite numbers of shape"),
-    "beyond what the decoder's float32 bears": (np.full((2, 12), -1e38), "values up to 1.0e\\+38: too far"),
+    "beyond what the decoder's float32 bears": (np.full((2, 12), -1e38), "values up to 1.0e\\+38: beyond"),
     "words": ([["1"] * 12], "must hold numbers, got values of type <U1"),
     "words among objects": (np.array([["a"] * 12], dtype=object), "could not convert string"),
     "None": ([[None] * 12], "NaN"),

@@ -336,7 +336,7 @@ def test_a_learned_prior_of_capped_codes_fits_them_too(features: str, tmp_path: 
 
 
 def test_groups_must_fill_the_code() -> None:
-    with pytest.raises(ValueError, match=r"n_components=24 units are no groups of categories=5"):
+    with pytest.raises(ValueError, match=r"n_components must be a multiple of categories=5, got 24"):
         fitted(sv.DiscreteVAE, categories=5)
 
 

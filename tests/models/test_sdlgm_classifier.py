@@ -303,7 +303,7 @@ def test_codes_are_named_after_their_labels() -> None:
     ("y", "names", "words"),
     [
         (np.array(["a", None] * 50, dtype=object), None, "several types"),
-        (np.eye(4, dtype=int)[np.arange(100) % 4], list("aabc"), "stands there twice"),
+        (np.eye(4, dtype=int)[np.arange(100) % 4], list("aabc"), "occurs twice"),
     ],
 )
 def test_labels_that_cannot_be_read_are_refused_in_words(y: Any, names: Any, words: str) -> None:
@@ -471,7 +471,7 @@ BAD: dict[str, tuple[Any, str]] = {
     "sets of two kinds": ([{0}, frozenset({2})] * 150, "values of type frozenset and set: .*MultiLabelBinarizer"),
     "a column of lists": (pd.Series([[0, 1], [2, 3]] * 150), "values of type list: .*MultiLabelBinarizer"),
     "classes of two types": (np.array([0, "a"] * 150, dtype=object), "several types, int, str: give classes of one"),
-    "one name for two": (pd.DataFrame(Y, columns=list("abca")), "columns of y must tell .* 'a' stands there twice: re"),
+    "one name for two": (pd.DataFrame(Y, columns=list("abca")), "columns of y must be distinct; 'a' occurs twice: re"),
     "missing": (np.where(Y == 1, np.nan, Y), "Input y contains NaN"),
     "a cube": (np.zeros((300, 2, 2)), "dim 3"),
 }

@@ -81,7 +81,7 @@ def test_scikit_learn_s_own_checks(estimator: Any, check: Any) -> None:
 def test_scikit_learn_s_own_checks_of_real_targets(estimator: Any, check: Any) -> None:
     """Those listed end in the error that says that targets must be whole numbers, and all others pass."""
     if check.func.__name__ in REAL_TARGETS:
-        with pytest.raises(ValueError, match="y must hold counts: whole numbers, 0 or above"):
+        with pytest.raises(ValueError, match="y must be counts: whole numbers, 0 or above"):
             check(estimator)
     else:
         check_learner(estimator, check)
@@ -254,10 +254,10 @@ def test_a_y_without_counts_is_refused(y: Any, message: str) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"cap": 1}, "a row holds at most 1 things in all, and y has rows of 3"),
+        ({"cap": 1}, "a row has at most 1 things in all, and y has rows of 3"),
         ({"columns": 2}, "y has rows of 3"),
         ({"columns": 5}, "columns=5 strips do not fill an image of width 24"),
-        ({"columns": 3, "cap": 4}, "holds one thing"),
+        ({"columns": 3, "cap": 4}, "has one thing"),
         ({"columns": 3, "image_shape": None}, "image_shape must be given"),
         ({"columns": 0}, "columns must be an integer above 0"),
         ({"kl_weight": -1.0}, "kl_weight must be"),

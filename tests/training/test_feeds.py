@@ -199,7 +199,7 @@ def test_all_other_rows_are_one_part() -> None:
         ({"X": X[:0]}, "X must be integers of shape"),
         ({"X": X - 1}, "X must lie in 0..16777215, which float32 holds exactly; got -1 to 7"),
         ({"X": X + 2**24}, "X must lie in 0..16777215"),
-        ({"lengths": LENGTHS[1:]}, "lengths must be 150 integers, one a row"),
+        ({"lengths": LENGTHS[1:]}, "lengths must be 150 integers, one per row"),
         ({"lengths": LENGTHS * 1.5}, "lengths must be 150 integers"),
         ({"lengths": LENGTHS - LENGTHS.min()}, r"lengths must lie in 1..16; got 0 to"),
         ({"lengths": LENGTHS + 1}, r"lengths must lie in 1..16; got 3 to 17"),
