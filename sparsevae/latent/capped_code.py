@@ -1,4 +1,4 @@
-"""CappedCode: SDLGM's code of n features of which at most `cap` are active: its posterior, its prior, its schedules."""
+"""CappedCode: the posterior, prior and schedules of SDLGM's code, n features of which at most `cap` are active."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from sparsevae.sampling.gradients import ESTIMATORS, SLOPE, build_estimator, sch
 from sparsevae.schedules import Schedule
 
 FEATURES = {"counts": "straight-through-concrete", "distinct": "rloo"}
-"""The two kinds of features, and the gradient that "auto" means for each."""
+"""The two kinds of features, and the gradient estimator that "auto" selects for each."""
 
 
 @dataclass(frozen=True)
 class CappedCode:
-    """A code as SDLGM's settings describe it; see `SDLGM` for what each of them is."""
+    """The settings of a code; the parameters of `SDLGM` document them."""
 
     n: int
     cap: int
@@ -35,7 +35,7 @@ class CappedCode:
 
     @property
     def estimator(self) -> str:
-        """The gradient in force."""
+        """The name of the gradient estimator, with "auto" resolved."""
         return FEATURES[self.features] if self.gradient == "auto" else self.gradient
 
     @property
@@ -67,7 +67,7 @@ class CappedCode:
 
 
 def _first(value: float | str | Schedule) -> float | None:
-    """The first value of a temperature; None where it is learned."""
+    """The initial value of a temperature; None if it is learned."""
     if isinstance(value, str):
         return None
     return float(value(0, 1) if callable(value) else value)

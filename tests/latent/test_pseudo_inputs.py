@@ -188,7 +188,7 @@ def test_the_paper_s_kl_is_switched_off_at_the_start_and_ours_is_not() -> None:
 
 def test_pseudo_inputs_need_a_spike_and_slab() -> None:
     prior = PseudoInputs(J, D, U, SELECTIONS["softmax"](D, U))
-    with pytest.raises(TypeError, match="need an encoder that gives a SpikeSlab, got _Gaussian"):
+    with pytest.raises(TypeError, match="need a posterior that is a SpikeSlab, got _Gaussian"):
         prior.marginal(lambda x: normal(torch.zeros(len(x), J), torch.ones(len(x), J)))
 
 

@@ -198,7 +198,7 @@ def spike_slab_trace() -> Trace:
 def test_terms_refuse_what_they_do_not_measure() -> None:
     with pytest.raises(TypeError, match="estimated for Gaussian posteriors, got SpikeSlab"):
         total_correlation(N, weighted)(spike_slab_trace())
-    with pytest.raises(TypeError, match="aggregate sparsity is of pseudo-inputs; this prior is a SpikeSlab"):
+    with pytest.raises(TypeError, match="aggregate sparsity needs a prior of pseudo-inputs, got a SpikeSlab"):
         AggregateSparsity(0.1)(spike_slab_trace())
     with pytest.raises(ValueError, match="compares with a draw of the prior"):
         mmd(spike_slab_trace())
