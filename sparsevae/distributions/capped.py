@@ -12,6 +12,7 @@ from torch.distributions import Distribution, constraints
 from torch.distributions.utils import lazy_property
 from torch.nn.functional import logsigmoid, pad
 
+from sparsevae.checks import In
 from sparsevae.distributions.discrete_draws import DiscreteCode
 from sparsevae.distributions.gaussian import times
 from sparsevae.distributions.kl import pair
@@ -68,8 +69,7 @@ class Capped(DiscreteCode):
         *,
         batch_shape: torch.Size | None = None,
     ) -> None:
-        if cap < 1:
-            raise ValueError(f"cap, the largest number of gates that are on, must be at least 1, got {cap!r}.")
+        In(1).check("cap", cap, "an integer of at least 1, the largest number of gates that are on", whole=True)
         self.logits = logits
         self.estimator = estimator
         self.cap = min(cap, logits.shape[-1])

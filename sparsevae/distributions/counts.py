@@ -12,6 +12,7 @@ from torch.distributions import Distribution, constraints
 from torch.distributions.utils import lazy_property
 from torch.nn.functional import log_softmax, logsigmoid, pad
 
+from sparsevae.checks import In
 from sparsevae.distributions.discrete_draws import DiscreteCode
 from sparsevae.distributions.kl import pair
 from sparsevae.distributions.polynomials import products
@@ -63,8 +64,7 @@ class Counts(DiscreteCode):
         kl: Literal["tight", "paper"] = "tight",
         batch_shape: torch.Size | None = None,
     ) -> None:
-        if cap < 1:
-            raise ValueError(f"cap, the number of draws, must be at least 1, got {cap!r}.")
+        In(1).check("cap", cap, "an integer of at least 1, the number of draws", whole=True)
         if kl not in ("tight", "paper"):
             raise ValueError(f"kl must be 'tight' (the KL of the counts) or 'paper' (the larger one), got {kl!r}.")
         gate = gate.unsqueeze(-1) if gate.dim() < features.dim() else gate

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.distributions import Distribution
 from torch.nn.functional import log_softmax
 
-from sparsevae.sampling.choices import BITS, ONE_HOTS, Choice
+from sparsevae.sampling.choices import BITS, ONE_HOTS, Bits, Choice
 from sparsevae.sampling.draw import draw_from
 from sparsevae.sampling.gradients import Estimator, per_member
 from sparsevae.sampling.noise import Noise
@@ -62,25 +62,18 @@ def _(q: DiscreteCode, noise: Noise, hard: bool) -> Tensor:
 
 
 class TrainingDraw(nn.Module):
-    """(distribution, noise) -> value."""
+    """(distribution, noise) -> value, by an estimator of `gradients` if there is one."""
+
+    def __init__(self, estimator: Estimator | None = None) -> None:
+        super().__init__()
+        self.estimator = estimator or Estimator()
 
     def distribution_logits(self, logits: Tensor) -> Tensor:
         """The logits of the distribution, (*members, ...), from those of the encoder: by default the same."""
-        return logits
-
-
-class _Estimated(TrainingDraw):
-    """A training draw by an estimator of `gradients`."""
-
-    def __init__(self, estimator: Estimator) -> None:
-        super().__init__()
-        self.estimator = estimator
-
-    def distribution_logits(self, logits: Tensor) -> Tensor:
         return self.estimator.distribution_logits(logits)
 
 
-class CountsDraw(_Estimated):
+class CountsDraw(TrainingDraw):
     """The sum of L0 one-hot choices among K features and "off", by any estimator for one-hots."""
 
     def forward(self, q: Counts, noise: Noise) -> Tensor:
@@ -91,7 +84,7 @@ class CountsDraw(_Estimated):
         return q.choice.value.sum(-2)[..., :-1]
 
 
-class OneHotDraw(_Estimated):
+class OneHotDraw(TrainingDraw):
     """One one-hot choice per group, by any estimator for one-hots."""
 
     def forward(self, q: OneHotCode, noise: Noise) -> Tensor:
@@ -99,11 +92,10 @@ class OneHotDraw(_Estimated):
         return q.choice.value.flatten(-2)
 
 
-class _CappedGates:
+class _CappedGates(Bits):
     """The gates of a Capped as a kind of choice, with one joint distribution."""
 
     name: ClassVar[str] = "capped"
-    event: ClassVar[int] = 0
 
     def __init__(self, q: Capped, logits: Tensor) -> None:
         self.q, self.logits = q, logits
@@ -121,21 +113,13 @@ class _CappedGates:
 
     def soft(self, logits: Tensor, u: Tensor, temperature: Tensor) -> Tensor:
         """The relaxation of independent gates: where the limit does not bind, that of the hard draw."""
-        return BITS.soft(logits, u[..., : logits.shape[-1]], temperature)
+        return super().soft(logits, u[..., : logits.shape[-1]], temperature)
 
     def log_prob(self, logits: Tensor, b: Tensor) -> Tensor:
         return self._with(logits).log_prob(b).unsqueeze(-1)
 
-    def inner(self, a: Tensor, b: Tensor) -> Tensor:
-        return a * b
 
-    def bits(self, logits: Tensor) -> Tensor:
-        raise NotImplementedError("the gates of a Capped are not independent bits.")
-
-    from_bits = bits
-
-
-class CappedDraw(_Estimated):
+class CappedDraw(TrainingDraw):
     """Gates of which at most L0 are on, by any estimator for "capped": hard values, never above the limit."""
 
     def forward(self, q: Capped, noise: Noise) -> Tensor:

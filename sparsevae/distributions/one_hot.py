@@ -41,8 +41,6 @@ class OneHotCode(DiscreteCode):
         *,
         batch_shape: torch.Size | None = None,
     ) -> None:
-        if logits.shape[-1] % categories:
-            raise ValueError(f"categories must divide the {logits.shape[-1]} units, got {categories}.")
         self.logits = logits
         self.categories = categories
         self.estimator = estimator

@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.distributions import Distribution, constraints
 from torch.nn.functional import linear, pad, softmax
 
+from sparsevae.checks import In
 from sparsevae.sampling.derivatives import first_only
 from sparsevae.text.ids import EOS, spoken
 
@@ -133,8 +134,7 @@ class Tokens(Distribution):
     support = constraints.independent(constraints.nonnegative_integer, 1)
 
     def __init__(self, hidden: Tensor, weight: Tensor, bias: Tensor, chunk: int = CHUNK) -> None:
-        if chunk < 1:
-            raise ValueError(f"chunk must be at least 1 position, got {chunk!r}.")
+        In(1).check("chunk", chunk, "an integer of at least 1, a number of positions", whole=True)
         self.hidden, self.weight, self.bias, self.chunk = hidden, weight, bias, chunk
         super().__init__(hidden.shape[:-2], hidden.shape[-2:-1], validate_args=False)
 
@@ -147,15 +147,9 @@ class Tokens(Distribution):
             raise ValueError(
                 f"tokens must have the shape of the states, {tuple(self._extended_shape())}; got {tuple(tokens.shape)}."
             )
-        each: Tensor = _TokenLogProb.apply(  # type: ignore[no-untyped-call]
-            self.hidden.flatten(0, -2),
-            self.weight,
-            self.bias,
-            tokens.long().flatten(),
-            self.chunk,
-            _product_dtype(self.hidden, self.weight),
-            torch.is_grad_enabled(),
-        )
+        inputs = self.hidden.flatten(0, -2), self.weight, self.bias, tokens.long().flatten()
+        dtype = _product_dtype(self.hidden, self.weight)
+        each: Tensor = _TokenLogProb.apply(*inputs, self.chunk, dtype, torch.is_grad_enabled())  # type: ignore[no-untyped-call]
         return torch.where(spoken(tokens), each.view(tokens.shape), 0.0)
 
     def log_prob(self, value: Tensor) -> Tensor:

@@ -512,7 +512,7 @@ def test_a_prior_shared_by_all_rows_is_measured_once() -> None:
 
 
 def test_bad_arguments_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"cap, the .*, must be at least 1, got 0"):
+    with pytest.raises(ValueError, match=r"cap must be an integer of at least 1, .*, got 0"):
         Capped(torch.zeros(3), 0)
     with pytest.raises(ValueError, match=r"q has cap=2, p has cap=3 \(over 4 gates\)\. Make both with the same `cap`"):
         divergence(Capped(torch.zeros(4), 2), Capped(torch.zeros(4), 3))

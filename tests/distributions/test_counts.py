@@ -488,7 +488,7 @@ def test_an_expanded_law_is_the_same_law_for_more_rows() -> None:
 
 
 def test_bad_arguments_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"cap, the .*, must be at least 1, got 0"):
+    with pytest.raises(ValueError, match=r"cap must be an integer of at least 1, .*, got 0"):
         Counts(torch.zeros(1), torch.zeros(3), 0)
     with pytest.raises(ValueError, match=r"'tight' .* or 'paper' .*, got 'loose'"):
         Counts(torch.zeros(1), torch.zeros(3), 2, kl="loose")  # type: ignore[arg-type]

@@ -206,7 +206,7 @@ def test_tokens_of_another_shape_and_empty_chunks_are_refused() -> None:
     hidden, weight, bias = pieces()
     with pytest.raises(ValueError, match=r"shape of the states, \(3, 5\); got \(3, 4\)"):
         Tokens(hidden, weight, bias).log_prob(SENTENCES[:, :4])
-    with pytest.raises(ValueError, match="at least 1 position, got 0"):
+    with pytest.raises(ValueError, match="at least 1, a number of positions, got 0"):
         Tokens(hidden, weight, bias, 0)
 
 

@@ -324,7 +324,7 @@ def test_a_cold_sample_is_greedy() -> None:
     ("options", "message"),
     [
         ({"how": "best"}, "greedy, sample, beam; got 'best'"),
-        ({"max_length": 0}, "at least 1, the position of EOS; got 0"),
+        ({"max_length": 0}, "at least 1, the position of EOS, got 0"),
         ({"how": "sample"}, "needs noise"),
         ({"how": "sample", "temperature": 0.0, "noise": Fresh(torch.Generator())}, 'its limit at 0 is how="greedy"'),
         ({"how": "beam", "beams": 0}, "beams must be at least 1, got 0"),

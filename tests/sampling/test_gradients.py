@@ -759,7 +759,7 @@ def test_rows_of_one_model_are_agreed_on() -> None:
     assert ask(Disarm(), Disarm()) == ask(Disarm(), LeaveOneOut(2)) == (2, 2)
     assert ask(MuProp(), Darn(), Concrete()) == (2, 1)
     for estimators in ((MuProp(), Score()), (Darn(), Disarm()), (LeaveOneOut(2), LeaveOneOut(3))):
-        with pytest.raises(ValueError, match=r"must ask for the same rows, got \(points, draws\) \[\("):
+        with pytest.raises(ValueError, match=r"must need the same rows, got \(points, draws\) \[\("):
             ask(*estimators)
 
 
