@@ -70,8 +70,8 @@ class Counts(DiscreteCode):
         gate = gate.unsqueeze(-1) if gate.dim() < features.dim() else gate
         if gate.shape[-1] != 1:
             raise ValueError(
-                f"gate, one logit for all draws of an item, must be (..., 1) with features of shape "
-                f"{tuple(features.shape)}, got {tuple(gate.shape)}."
+                f"gate is one logit for all draws of an item: with features of shape {tuple(features.shape)} it "
+                f"must be (..., 1), got {tuple(gate.shape)}."
             )
         self.gate, self.features = gate, features
         self.cap, self.kl = cap, kl

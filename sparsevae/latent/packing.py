@@ -186,7 +186,7 @@ def read_header(data: Any) -> Header:
         raise ValueError(f"the header is damaged: it has layout {which}, {K} units, cap {cap}.")
     header = Header(n, K, cap, LAYOUTS[which])
     if len(buffer) != header.size:
-        problem = "truncated" if len(buffer) < header.size else "followed by other bytes"
+        problem = "cut short" if len(buffer) < header.size else "followed by other bytes"
         raise ValueError(f"{n} rows of {header.bits} bits take {header.size} bytes; got {len(buffer)}: {problem}.")
     spare = 8 * (header.size - _HEADER.size) - n * header.bits
     if spare and buffer[-1] & ((1 << spare) - 1):

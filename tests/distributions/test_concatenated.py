@@ -1,4 +1,4 @@
-"""Claim: a code of several independent parts is the product of their laws."""
+"""Claim: a code of several independent parts is the product of their distributions."""
 
 from __future__ import annotations
 

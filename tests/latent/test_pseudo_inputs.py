@@ -31,7 +31,7 @@ from sparsevae.training.step import Run
 
 pytestmark = pytest.mark.filterwarnings("ignore::sparsevae.exceptions.SparsityWarning")
 
-# -- a linear-Gaussian decoder, three units and two pseudo-inputs: log p(x) is a sum over 2 x 2^3 patterns ------------
+# -- a linear-Gaussian decoder, three units and two pseudo-inputs: log p(x) is a sum over 2 x 2^3 patterns -----------
 
 J, D, U, VARIANCE = 3, 4, 2, 1.0
 RHO = (0.7, 0.3)

@@ -32,7 +32,7 @@ DISTRIBUTIONS: dict[str, Any] = {
 
 
 def codes(q: Any) -> torch.Tensor:
-    """Every code that the law allows, (codes, K)."""
+    """Every code that the distribution allows, (codes, K)."""
     most = q.cap if isinstance(q, Counts) else 1
     all_codes = torch.tensor([*itertools.product(range(most + 1), repeat=q.event_shape[0])], dtype=torch.float64)
     return all_codes[all_codes.sum(-1) <= q.cap]
