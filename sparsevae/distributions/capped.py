@@ -22,8 +22,6 @@ from sparsevae.inputs.batch import blocks
 from sparsevae.sampling.choices import switch
 from sparsevae.sampling.noise import Noise
 
-_SCALAR = torch.Size()
-
 
 class Capped(DiscreteCode):
     r"""The distribution of K gates of which at most `cap` are on.
@@ -308,7 +306,7 @@ class Capped(DiscreteCode):
             return gates.expand(self._extended_shape())
         return self.through_gates(u, v).expand(self._extended_shape())
 
-    def sample(self, sample_shape: Any = _SCALAR) -> Tensor:
+    def sample(self, sample_shape: Any = ()) -> Tensor:
         """Hard draws from torch's global generator; inside the library `Draw` supplies the noise."""
         shape, tiny = (*sample_shape, *self.batch_shape), torch.finfo(self.logits.dtype).tiny
         u, v = (torch.rand_like(self.logits.new_empty((*shape, n))) for n in (*self.event_shape, self.width))

@@ -18,7 +18,6 @@ from sparsevae.distributions.kl import pair
 from sparsevae.distributions.polynomials import products
 from sparsevae.sampling.noise import Noise
 
-_SCALAR = torch.Size()
 _TINY = 1e-300  # a lower bound for doubles, so that their logarithm is finite
 _NO_MASS = -1e30  # the log of a probability left out of a sum; the gradient of -inf would be NaN
 
@@ -213,7 +212,7 @@ class Counts(DiscreteCode):
         ones = torch.ones_like(drawn, dtype=self.features.dtype)
         return torch.zeros_like(sums, dtype=ones.dtype).scatter_add(-1, drawn, ones)[..., :-1]
 
-    def sample(self, sample_shape: Any = _SCALAR) -> Tensor:
+    def sample(self, sample_shape: Any = ()) -> Tensor:
         """Hard draws from torch's global generator; inside the library `Draw` supplies the noise."""
         u = torch.rand_like(self.features.new_empty((*sample_shape, *self.batch_shape, self.cap)))
         return self.tally(u.clamp_min(torch.finfo(u.dtype).tiny))

@@ -20,14 +20,13 @@ from torch.distributions import Distribution, constraints
 from torch.distributions.utils import broadcast_all
 from torch.nn.functional import logsigmoid
 
+from sparsevae.distributions.gaussian import Shape
 from sparsevae.distributions.kl import pair
 from sparsevae.sampling.derivatives import first_only
 from sparsevae.sampling.draw import draw_from
 from sparsevae.sampling.noise import Fresh, Noise
 
 _PROPOSALS = 4  # for each of the two Gammas of a Beta; see `_log_gamma`
-_Shape = torch.Size | list[int] | tuple[int, ...]
-_SCALAR = torch.Size()
 
 
 def _log_beta(a: Tensor, b: Tensor) -> Tensor:
@@ -58,7 +57,7 @@ class LogitBeta(Distribution):
         self.a, self.b = broadcast_all(a, b)
         super().__init__(self.a.shape[:-1], self.a.shape[-1:], validate_args=validate_args)
 
-    def expand(self, batch_shape: _Shape, _instance: Distribution | None = None) -> LogitBeta:
+    def expand(self, batch_shape: Shape, _instance: Distribution | None = None) -> LogitBeta:
         shape = torch.Size(batch_shape) + self.event_shape
         return LogitBeta(self.a.expand(shape), self.b.expand(shape), validate_args=False)
 
@@ -91,12 +90,12 @@ class LogitBeta(Distribution):
         logs = a * (torch.digamma(a) - both) + b * (torch.digamma(b) - both)
         return (_log_beta(a, b) - logs).to(self.a.dtype).sum(-1)
 
-    def sample(self, sample_shape: _Shape = _SCALAR) -> Tensor:
+    def sample(self, sample_shape: Shape = ()) -> Tensor:
         """Draws from torch's global generator; inside the library `Draw` supplies the noise."""
         with torch.no_grad():
             return self.rsample(sample_shape)
 
-    def rsample(self, sample_shape: _Shape = _SCALAR) -> Tensor:
+    def rsample(self, sample_shape: Shape = ()) -> Tensor:
         """Draws as from `sample`, differentiable in a and b."""
         grown = self.expand(torch.Size(sample_shape) + self.batch_shape)
         return draw_from(grown, Fresh(torch.default_generator), True)

@@ -19,8 +19,6 @@ from sparsevae.sampling.draw import draw_from
 from sparsevae.sampling.gradients import Estimator, ScaledSigmoid
 from sparsevae.sampling.noise import Noise
 
-_SCALAR = torch.Size()
-
 
 def logit(p_on: float) -> float:
     """log(p/(1-p)); infinity for p = 1."""
@@ -133,12 +131,12 @@ class SpikeSlab(Distribution):
         eps = torch.randn_like(self.loc.expand(self._extended_shape(torch.Size(sample_shape))))
         return eps, torch.rand_like(eps).clamp_min(torch.finfo(eps.dtype).tiny)
 
-    def sample(self, sample_shape: Shape = _SCALAR) -> Tensor:
+    def sample(self, sample_shape: Shape = ()) -> Tensor:
         """Draws with exact zeros, from torch's global generator; inside the library `Draw` supplies the noise."""
         with torch.no_grad():
             return self.draw(*self._noise(sample_shape), hard=True)
 
-    def rsample(self, sample_shape: Shape = _SCALAR) -> Tensor:
+    def rsample(self, sample_shape: Shape = ()) -> Tensor:
         """Relaxed draws, differentiable in all three parameters through the gate."""
         return self.draw(*self._noise(sample_shape), hard=False)
 

@@ -138,16 +138,14 @@ class PerRow:
     def __init__(self, keys: Tensor, seed: int) -> None:
         self.keys = keys
         self.seed = seed
-        self.asked = 0
-
-    def _bits(self, like: Tensor) -> Tensor:
-        self.asked += 1
-        unit = torch.arange(1, like.shape[-1] + 1, device=like.device) * _MULTIPLIERS[2]
-        stream = _scramble(unit + (mix(self.seed, self.asked) - (1 << 62)))
-        return _scramble(_scramble(self.keys[:, None] ^ stream))
+        self.calls = 0
 
     def _double(self, like: Tensor) -> Tensor:
-        return (_shift(self._bits(like), 12).to(torch.float64) + 0.5) * 2.0**-52
+        self.calls += 1
+        unit = torch.arange(1, like.shape[-1] + 1, device=like.device) * _MULTIPLIERS[2]
+        stream = _scramble(unit + (mix(self.seed, self.calls) - (1 << 62)))
+        bits = _scramble(_scramble(self.keys[:, None] ^ stream))
+        return (_shift(bits, 12).to(torch.float64) + 0.5) * 2.0**-52
 
     def uniform(self, like: Tensor) -> Tensor:
         return self._double(like).to(like.dtype).clamp_(_TINY, 1 - 2.0**-24)
