@@ -1,4 +1,4 @@
-"""Distributions the field needs and torch lacks, and their divergences.
+"""Distributions that torch lacks, and their KL divergences.
 
 >>> import torch
 >>> from sparsevae.distributions import SpikeSlab, divergence

@@ -1,8 +1,8 @@
-"""A joint distribution of independent parts, one after the other."""
+"""The joint distribution of independent parts, concatenated along the units."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -15,7 +15,7 @@ from sparsevae.sampling.noise import Noise
 
 
 class Concatenated(Distribution):
-    """The joint law of independent parts: z = (z_1, z_2, ...), (*batch, J_1 + J_2 + ...)."""
+    """The joint distribution of independent parts: z = (z_1, z_2, ...), (*batch, J_1 + J_2 + ...)."""
 
     arg_constraints: ClassVar = {}
 
@@ -50,19 +50,21 @@ class Concatenated(Distribution):
 
     @property
     def ranking(self) -> Tensor:
-        """Which units `codes.capped` keeps first, (*batch, J): the likeliest of all parts."""
+        """What `codes.capped` ranks units by, largest first, (*batch, J): p_on."""
         return self.p_on
 
     def log_prob(self, value: Tensor) -> Tensor:
-        found = [part.log_prob(v) for part, v in zip(self.parts, value.split(self.sizes, -1), strict=True)]
-        return torch.stack(torch.broadcast_tensors(*found)).sum(0)
+        return _sum(part.log_prob(v) for part, v in zip(self.parts, value.split(self.sizes, -1), strict=True))
+
+
+def _sum(found: Iterable[Tensor]) -> Tensor:
+    return torch.stack(torch.broadcast_tensors(*found)).sum(0)
 
 
 @pair(Concatenated, Concatenated, per_unit=False)
 def _parts(q: Concatenated, p: Concatenated) -> Tensor:
-    """The sum of the parts' own divergences, (..., B)."""
-    found = [divergence(a, b) for a, b in zip(q.parts, p.parts, strict=True)]
-    return torch.stack(torch.broadcast_tensors(*found)).sum(0)
+    """The sum of the divergences of the parts, (..., B)."""
+    return _sum(divergence(a, b) for a, b in zip(q.parts, p.parts, strict=True))
 
 
 @draw_from.register

@@ -1,10 +1,10 @@
-"""SDLGM's code: L0 draws, each of them off or one of K features; how often each feature came up."""
+"""Counts, the code of SDLGM: of L0 draws, each "off" or one of K features, how many gave each feature."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -12,22 +12,22 @@ from torch.distributions import Distribution, constraints
 from torch.distributions.utils import lazy_property
 from torch.nn.functional import log_softmax, logsigmoid, pad
 
+from sparsevae.checks import In
+from sparsevae.distributions.discrete_draws import DiscreteCode
 from sparsevae.distributions.kl import pair
 from sparsevae.distributions.polynomials import products
-from sparsevae.sampling.choices import Choice
-from sparsevae.sampling.draw import draw_from
 from sparsevae.sampling.noise import Noise
 
-_SCALAR = torch.Size()
-_TINY = 1e-300  # of doubles
+_TINY = 1e-300  # a lower bound for doubles, so that their logarithm is finite
+_NO_MASS = -1e30  # the log of a probability left out of a sum; the gradient of -inf would be NaN
 
 
-class Counts(Distribution):
-    r"""L0 gates times L0 one-hot features: the law of the sum, a vector of K counts.
+class Counts(DiscreteCode):
+    r"""The distribution of K counts: the sum over L0 draws of a gate times a one-hot feature.
 
     With gates :math:`\omega_l \sim \mathrm{Bernoulli}(\lambda)` and features :math:`c_l \sim \mathrm{Cat}(\pi)`,
     the code :math:`z = \sum_{l \le L_0} \omega_l e_{c_l}` is exactly multinomial (erratum 14): its probabilities are
-    :math:`\lambda\pi_1, \dots, \lambda\pi_K`, and :math:`1 - \lambda` for a draw that is off,
+    :math:`\lambda\pi_1, \dots, \lambda\pi_K`, and :math:`1 - \lambda` for "off",
 
     .. math:: q(z) = \frac{L_0!}{z_1! \cdots z_K!\, (L_0 - |z|)!}\,
        (1 - \lambda)^{L_0 - |z|} \prod_k (\lambda \pi_k)^{z_k}, \qquad |z| \le L_0.
@@ -38,22 +38,20 @@ class Counts(Distribution):
     Parameters
     ----------
     gate : Tensor (..., 1) or (...)
-        logit(lambda), one for all gates; it counts as (..., 1) where it has as many dimensions as `features`.
+        logit(lambda), shared by all gates. With fewer dimensions than `features` a last dimension of 1 is added.
     features : Tensor (..., K)
         Logits of pi, up to a constant.
     cap : int
         L0, at least 1.
     estimator : callable, optional
-        (law, noise) -> (..., K): the draw that training takes, with a gradient. Without it only hard draws are defined.
+        (distribution, noise) -> (..., K): the training draw, with a gradient. If None, only hard draws are defined.
     kl : {"tight", "paper"}
-        What a divergence to this law, as a prior, charges: the KL of the counts, or the paper's, which is larger.
+        The divergence to this distribution as a prior: the KL of the counts, or that of the paper, which is larger.
     batch_shape : torch.Size, optional
-        The leading dimensions, where they are more than those of the logits. One law serves them all.
+        Leading dimensions, if there are more than those of the logits: all share the same probabilities.
     """
 
-    arg_constraints: ClassVar = {}
     support = constraints.independent(constraints.nonnegative_integer, 1)
-    choice: Choice | None = None  # what the last relaxed draw chose, for the objective
 
     def __init__(
         self,
@@ -65,17 +63,18 @@ class Counts(Distribution):
         kl: Literal["tight", "paper"] = "tight",
         batch_shape: torch.Size | None = None,
     ) -> None:
-        if cap < 1:
-            raise ValueError(f"a code is made of `cap` draws: a whole number of at least 1 is needed, got {cap!r}.")
+        In(1).check("cap", cap, "an integer of at least 1, the number of draws", whole=True)
         if kl not in ("tight", "paper"):
             raise ValueError(f"kl must be 'tight' (the KL of the counts) or 'paper' (the larger one), got {kl!r}.")
         gate = gate.unsqueeze(-1) if gate.dim() < features.dim() else gate
         if gate.shape[-1] != 1:
             raise ValueError(
-                f"one gate logit serves all draws of an item: with features of shape {tuple(features.shape)} it must "
-                f"be (..., 1), got {tuple(gate.shape)}."
+                f"gate is one logit for all draws of an item: with features of shape {tuple(features.shape)} it "
+                f"must be (..., 1), got {tuple(gate.shape)}."
             )
-        self.gate, self.features, self.cap, self.estimator, self.kl = gate, features, cap, estimator, kl
+        self.gate, self.features = gate, features
+        self.cap, self.kl = cap, kl
+        self.estimator = estimator
         shape = torch.broadcast_shapes(gate.shape[:-1], features.shape[:-1]) if batch_shape is None else batch_shape
         super().__init__(shape, features.shape[-1:], validate_args=False)
 
@@ -89,7 +88,7 @@ class Counts(Distribution):
         return torch.cat((logsigmoid(self.gate) + on, off[..., :1]), -1)
 
     def categories(self) -> Tensor:
-        """log-probabilities of one draw, (..., K + 1): log(lambda pi_k), and log(1 - lambda) in the last place."""
+        """log-probabilities of one draw, (..., K + 1): log(lambda pi_k), and last log(1 - lambda)."""
         return self._categories
 
     @property
@@ -110,26 +109,39 @@ class Counts(Distribution):
     def p_on(self) -> Tensor:
         """P(z_k >= 1) = 1 - (1 - lambda pi_k)^L0, (*batch, K)."""
         p = self._log_on.exp()
-        never = torch.log1p(-p.clamp_max(1 - torch.finfo(p.dtype).eps))  # its gradient at p = 1 would be infinite
+        never = torch.log1p(-p.clamp_max(1 - torch.finfo(p.dtype).eps))  # the gradient at p = 1 would be infinite
         return -torch.expm1(self.cap * never).expand(self._extended_shape())
 
     @property
     def ranking(self) -> Tensor:
-        """Which units `codes.capped` keeps first, (*batch, K): the likeliest."""
+        """What `codes.capped` ranks units by, largest first, (*batch, K): log(lambda pi_k)."""
         return self._log_on.expand(self._extended_shape())
 
     @property
-    def expected(self) -> Tensor:
-        """The expected number of units that are on, (*batch): the sum of p_on."""
-        return self.p_on.sum(-1)
+    def log_odds(self) -> Tensor:
+        """log P(z_k >= 1) - log P(z_k = 0), (*batch, K); P(z_k = 0) = (1 - lambda pi_k)^L0, in logs throughout.
+
+        At most one feature has lambda pi > 1/2, and that may be rounded to 1. Its 1 - lambda pi is the probability of
+        "off" and of all other features, computed as their sum.
+        """
+        pi, gate = log_softmax(self.features, -1), logsigmoid(self.gate)
+        on = gate + pi
+        likely = on > -math.log(2)
+        others = torch.logsumexp(pi.masked_fill(likely, _NO_MASS), -1, keepdim=True)
+        left = torch.logaddexp(logsigmoid(-self.gate), gate + others)
+        never = self.cap * torch.where(likely, left, torch.log1p(-on.masked_fill(likely, -1.0).exp()))
+        # log P(z_k >= 1) = log(1 - e^never); where that underflows the probability is L0 lambda pi_k.
+        rare = never > -1e-20
+        ever = torch.where(rare, math.log(self.cap) + on, torch.log(-torch.expm1(never.masked_fill(rare, -1.0))))
+        return (ever - never).expand(self._extended_shape())
 
     @property
     def mode(self) -> Tensor:
-        """The likeliest counts: draw after draw goes to the category with the largest probability / (count + 1).
+        """The most probable counts: each draw in turn goes to the category with the largest probability / (count + 1).
 
-        A draw more in category k multiplies the probability by p_k / (count + 1) (and by a factor that is the same
-        for all), and these gains fall with the count: the L0 largest make up the mode. Of equal gains "off" comes
-        first, then the first feature.
+        One more draw of category k multiplies the probability by p_k / (count + 1) (and by a factor that is the same
+        for all k), and this ratio falls with the count: the L0 largest ratios give the mode. Of equal ratios "off"
+        comes first, then the first feature.
         """
         log_p = self._categories.roll(1, -1)
         counts, one = torch.zeros_like(log_p), torch.ones_like(log_p[..., :1])
@@ -139,7 +151,7 @@ class Counts(Distribution):
         return counts[..., 1:].expand(self._extended_shape())
 
     def log_prob(self, value: Tensor) -> Tensor:
-        """The multinomial's, (..., B); -inf where a value is not whole, negative, or above L0 in all."""
+        """The multinomial log-probability, (..., B); -inf for values not whole or negative, or with a sum above L0."""
         rest = self.cap - value.sum(-1, keepdim=True)
         counts = torch.cat((value, rest), -1)
         inside = ((counts >= 0) & (counts == counts.floor())).all(-1)
@@ -148,26 +160,28 @@ class Counts(Distribution):
         return torch.where(inside, math.lgamma(self.cap + 1) + each.sum(-1), -torch.inf)
 
     def set_log_prob(self, present: Tensor) -> Tensor:
-        r"""log P(these features and no others came up), (..., B); present is (..., K), non-zero for those that did.
+        r"""log P(exactly these features are drawn), (..., B); present is (..., K), non-zero for those in the set.
 
         Inclusion and exclusion, :math:`\sum_{T \subseteq Y} (-1)^{|Y|-|T|} (1 - \lambda + \lambda\pi(T))^{L_0}`, has
-        2^|Y| terms of which nearly everything cancels. The same number is a coefficient of a product. With p = lambda
-        pi, m = L0 - |Y| draws to spare and any scale r,
+        2^|Y| terms that nearly cancel. The same number is a coefficient of a product of power series. With
+        p = lambda pi, m = L0 - |Y| and any scale r,
 
         .. math:: P(Y) = L_0! \prod_{k \in Y} p_k \; r^{-m} [t^m]\; e^{(1 - \lambda) r t} \prod_{k \in Y}
            \frac{e^{p_k r t} - 1}{p_k r t},
 
-        where every term is positive: nothing cancels, and no set is too large. With r = m / (1 - lambda + p(Y)) the
-        degree m is a likely one, and factors divided by their e^{p r} have sums of at most 1. In double precision.
+        where every term is positive: nothing cancels, for sets of any size. With r = m / (1 - lambda + p(Y)) the
+        coefficient of degree m is near the largest, and each factor divided by its e^{p r} has coefficients with a sum
+        of at most 1. In double precision.
         """
         K = self.features.shape[-1]
         if present.shape[-1] != K:
-            raise ValueError(f"a set of {K} features is (..., {K}), got {tuple(present.shape)}.")
+            raise ValueError(f"a set of {K} features must have the shape (..., {K}), got {tuple(present.shape)}.")
         log_p, there = torch.broadcast_tensors(self._log_on.double(), present != 0)
         size, off = there.sum(-1), self._categories[..., -1].double().exp()
         spare = (self.cap - size).clamp_min(0)
 
-        # Only sets of up to L0 are possible: they go to the front, and with "off" they are the leaves of the tree.
+        # Only sets of up to L0 features have a probability above 0: their features are moved to the front. With "off"
+        # they are the leaves of the tree.
         places = min(self.cap, K)
         order = torch.sort(there.to(torch.int8), dim=-1, descending=True, stable=True).indices[..., :places]
         there, log_p = there.gather(-1, order), log_p.gather(-1, order)
@@ -183,30 +197,23 @@ class Counts(Distribution):
         log_set = math.lgamma(self.cap + 1) + torch.where(there, log_p, 0.0).sum(-1) + log_c
         return torch.where(inside, log_set, -torch.inf).to(self.features.dtype)
 
-    def draw(self, noise: Noise, hard: bool) -> Tensor:
-        """The draw as a function of its noise, (*batch, K): hard ones count L0 categories, others ask the estimator."""
-        if not hard:
-            if self.estimator is None:
-                raise ValueError(
-                    "this Counts has no estimator, so it has no relaxed draw: give it one, or draw with hard=True."
-                )
-            return self.estimator(self, noise)
+    def hard_draw(self, noise: Noise) -> Tensor:
         return self.tally(noise.uniform(self.features.new_empty((*self.batch_shape, self.cap))))
 
     def tally(self, u: Tensor) -> Tensor:
-        """Counts of L0 draws from uniforms u (..., L0), by inverting the sums of the categories' probabilities.
+        """Counts of L0 draws from uniforms u (..., L0), by inverting the cumulative probabilities of the categories.
 
-        Sums are in double precision, and u is scaled to the last one: a category of probability 0 is never drawn.
+        Sums are in double precision, and u is scaled to the last sum: a category of probability 0 is never drawn.
         """
         shape = torch.broadcast_shapes(self.batch_shape, u.shape[:-1])
         sums = self._categories.detach().double().exp().cumsum(-1).expand(*shape, -1).contiguous()
         drawn = torch.searchsorted(sums, (u * sums[..., -1:]).contiguous())
-        drawn = drawn.clamp_max(sums.shape[-1] - 1)  # of sums that are NaN: training finds the loss so, and goes back
+        drawn = drawn.clamp_max(sums.shape[-1] - 1)  # where sums are NaN; training detects the NaN loss
         ones = torch.ones_like(drawn, dtype=self.features.dtype)
         return torch.zeros_like(sums, dtype=ones.dtype).scatter_add(-1, drawn, ones)[..., :-1]
 
-    def sample(self, sample_shape: Any = _SCALAR) -> Tensor:
-        """Hard draws. Uses torch's global generator; inside the library `Draw` supplies the noise."""
+    def sample(self, sample_shape: Any = ()) -> Tensor:
+        """Hard draws from torch's global generator; inside the library `Draw` supplies the noise."""
         u = torch.rand_like(self.features.new_empty((*sample_shape, *self.batch_shape, self.cap)))
         return self.tally(u.clamp_min(torch.finfo(u.dtype).tiny))
 
@@ -219,7 +226,7 @@ def _series(x: Tensor, degree: int, more: int) -> Tensor:
 
 
 def _categorical_kl(log_q: Tensor, log_p: Tensor) -> Tensor:
-    """sum_k q_k (log q_k - log p_k), (..., c) twice -> (...); a category that q never takes costs nothing."""
+    """sum_k q_k (log q_k - log p_k), (..., c) twice -> (...); a term with q_k = 0 is 0."""
     q = log_q.exp()
     return (q * torch.where(q == 0, 0.0, log_q - log_p)).sum(-1)
 
@@ -228,9 +235,10 @@ def _categorical_kl(log_q: Tensor, log_p: Tensor) -> Tensor:
 def _counts(q: Counts, p: Counts) -> Tensor:
     """L0 [KL_B(lambda; lambda0) + lambda KL(pi || alpha)], (..., B): L0 times the KL of one draw's K + 1 categories.
 
-    SDLGM's own (equations 13 and 14; a prior with kl="paper") is L0 [KL_B + KL(pi || alpha)]: it charges a feature even
-    where its gate is off (erratum 13). It is the KL of gates and features together, of which z is a function, so it is
-    never smaller, and since p(x | .) sees z alone it gives a bound on the same log p(x): a looser one.
+    The KL of the SDLGM paper (equations 13 and 14; a prior with kl="paper") is L0 [KL_B + KL(pi || alpha)]: it includes
+    the KL of a feature even where its gate is off (erratum 13). It is the KL of gates and features jointly. Since z is
+    a function of them it is never smaller, and since p(x|z) depends on z alone it gives a bound on the same log p(x),
+    a looser one.
     """
     if q.cap != p.cap:
         raise ValueError(
@@ -241,8 +249,3 @@ def _counts(q: Counts, p: Counts) -> Tensor:
         features = _categorical_kl(log_softmax(q.features, -1), log_softmax(p.features, -1))
         kl = kl + torch.sigmoid(-q.gate).squeeze(-1) * features
     return (q.cap * kl).expand(torch.broadcast_shapes(q.batch_shape, p.batch_shape))
-
-
-@draw_from.register
-def _(q: Counts, noise: Noise, hard: bool) -> Tensor:
-    return q.draw(noise, hard)

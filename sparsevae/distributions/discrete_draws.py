@@ -1,18 +1,21 @@
-"""How discrete codes are drawn in training: each law with an estimator of `gradients`, or SDLGM's own relaxation.
+"""Draws of discrete codes: hard ones, and training draws by an estimator of `gradients` or by SDLGM's relaxation.
 
-A training draw is (law, noise) -> value (..., R, K). It leaves what it chose on the law, where the objective finds it.
+A training draw is (distribution, noise) -> value (..., R, K). It stores a `Choice` on the distribution, which the
+objective reads.
 """
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor, nn
+from torch.distributions import Distribution
 from torch.nn.functional import log_softmax
 
-from sparsevae.sampling.choices import BITS, ONE_HOTS
+from sparsevae.sampling.choices import BITS, ONE_HOTS, Bits, Choice
+from sparsevae.sampling.draw import draw_from
 from sparsevae.sampling.gradients import Estimator, per_member
 from sparsevae.sampling.noise import Noise
 
@@ -22,27 +25,56 @@ if TYPE_CHECKING:
     from sparsevae.distributions.one_hot import OneHotCode
 
 
+class DiscreteCode(Distribution):
+    """A distribution of whole numbers whose draws are functions of noise."""
+
+    arg_constraints: ClassVar = {}
+    choice: Choice | None = None  # of the last training draw, for the objective
+    p_on: Any  # P(unit is on), (*batch, units)
+    estimator: Any  # (self, noise) -> the training draw; None: there is none
+
+    @property
+    def expected(self) -> Tensor:
+        """The expected number of units that are on, (*batch): the sum of p_on."""
+        on: Tensor = self.p_on.sum(-1)
+        return on
+
+    def draw(self, noise: Noise, hard: bool) -> Tensor:
+        """The draw as a function of its noise, (*batch, units): exact if `hard`, else by the estimator."""
+        if hard:
+            return self.hard_draw(noise)
+        if self.estimator is None:
+            raise ValueError(
+                f"this {type(self).__name__} has no estimator, so it has no training draw: pass estimator=..., or "
+                "draw with hard=True."
+            )
+        value: Tensor = self.estimator(self, noise)
+        return value
+
+    def hard_draw(self, noise: Noise) -> Tensor:
+        """An exact draw, without a gradient."""
+        raise NotImplementedError
+
+
+@draw_from.register
+def _(q: DiscreteCode, noise: Noise, hard: bool) -> Tensor:
+    return q.draw(noise, hard)
+
+
 class TrainingDraw(nn.Module):
-    """(law, noise) -> value. One that makes the law itself another than the encoder says changes its logits."""
+    """(distribution, noise) -> value, by an estimator of `gradients` if there is one."""
 
-    def distribution_logits(self, logits: Tensor) -> Tensor:
-        """The logits of the law, (*members, ...), from those that an encoder gives."""
-        return logits
-
-
-class _Estimated(TrainingDraw):
-    """By an estimator of `gradients`."""
-
-    def __init__(self, estimator: Estimator) -> None:
+    def __init__(self, estimator: Estimator | None = None) -> None:
         super().__init__()
-        self.estimator = estimator
+        self.estimator = estimator or Estimator()
 
     def distribution_logits(self, logits: Tensor) -> Tensor:
+        """The logits of the distribution, (*members, ...), from those of the encoder: by default the same."""
         return self.estimator.distribution_logits(logits)
 
 
-class CountsDraw(_Estimated):
-    """L0 one-hot choices among K features and "off", by any estimator for one-hots; their sum is the code."""
+class CountsDraw(TrainingDraw):
+    """The sum of L0 one-hot choices among K features and "off", by any estimator for one-hots."""
 
     def forward(self, q: Counts, noise: Noise) -> Tensor:
         shape = (*q.batch_shape, q.cap, q.event_shape[0] + 1)
@@ -52,25 +84,24 @@ class CountsDraw(_Estimated):
         return q.choice.value.sum(-2)[..., :-1]
 
 
-class OneHotDraw(_Estimated):
-    """Several one-hot choices side by side, by any estimator for one-hots."""
+class OneHotDraw(TrainingDraw):
+    """One one-hot choice per group, by any estimator for one-hots."""
 
     def forward(self, q: OneHotCode, noise: Noise) -> Tensor:
-        q.choice = self.estimator.choose(ONE_HOTS, *q._asked(noise), (q.logits,))
+        q.choice = self.estimator.choose(ONE_HOTS, *q.logits_and_noise(noise), (q.logits,))
         return q.choice.value.flatten(-2)
 
 
-class _CappedGates:
-    """Gates under a limit, as a kind of choice: one law for all of them together."""
+class _CappedGates(Bits):
+    """The gates of a Capped as a kind of choice, with one joint distribution."""
 
     name: ClassVar[str] = "capped"
-    event: ClassVar[int] = 0
 
     def __init__(self, q: Capped, logits: Tensor) -> None:
         self.q, self.logits = q, logits
 
     def _with(self, logits: Tensor) -> Capped:
-        """The law with these logits: the one at hand, whose tree is built, where they are its own."""
+        """Capped with these logits: q itself, whose tree is already computed, if they are its own."""
         return self.q if logits is self.logits else type(self.q)(logits, self.q.cap)
 
     def mean(self, logits: Tensor) -> Tensor:
@@ -81,23 +112,15 @@ class _CappedGates:
         return self.q.through_gates(u[..., :n], u[..., n:])
 
     def soft(self, logits: Tensor, u: Tensor, temperature: Tensor) -> Tensor:
-        """The free gates' relaxation: where the limit does not bind it is the draw's own."""
-        return BITS.soft(logits, u[..., : logits.shape[-1]], temperature)
+        """The relaxation of independent gates: where the limit does not bind, that of the hard draw."""
+        return super().soft(logits, u[..., : logits.shape[-1]], temperature)
 
     def log_prob(self, logits: Tensor, b: Tensor) -> Tensor:
         return self._with(logits).log_prob(b).unsqueeze(-1)
 
-    def inner(self, a: Tensor, b: Tensor) -> Tensor:
-        return a * b
 
-    def bits(self, logits: Tensor) -> Tensor:
-        raise NotImplementedError("gates under a limit are not independent bits.")
-
-    from_bits = bits
-
-
-class CappedDraw(_Estimated):
-    """Gates of which at most L0 are on, by any estimator that takes them: hard values, never above the limit."""
+class CappedDraw(TrainingDraw):
+    """Gates of which at most L0 are on, by any estimator for "capped": hard values, never above the limit."""
 
     def forward(self, q: Capped, noise: Noise) -> Tensor:
         logits = q.logits.expand(*q.batch_shape, -1)
@@ -110,10 +133,10 @@ class CappedDraw(_Estimated):
 
 
 class Temperature(nn.Module):
-    """A temperature: a number that a schedule may drive, or one learned by gradient, within bounds or without.
+    """A temperature: a number that a schedule may set, or a parameter, with or without bounds.
 
-    A learned one starts at 1 and is low (high/low)^sigmoid(r), or e^r without bounds. So r starts where e^r is
-    -log(low) / log(high), or at 0.
+    A parameter r gives the temperature low (high/low)^sigmoid(r), or e^r without bounds. It starts at temperature 1:
+    e^r = -log(low) / log(high), or r = 0.
     """
 
     def __init__(self, name: str, start: float | None, bounds: tuple[float, float] | None) -> None:
@@ -125,10 +148,10 @@ class Temperature(nn.Module):
             self.register_buffer(name, torch.tensor(float(start)), persistent=False)
             self.knobs = (name,)
             return
-        place = 0.0  # of temperature 1
+        initial = 0.0
         if bounds is not None:
-            place = math.log(-math.log(bounds[0]) / math.log(bounds[1]))  # high/low itself may be beyond all floats
-        self.raw = nn.Parameter(torch.tensor(place))
+            initial = math.log(-math.log(bounds[0]) / math.log(bounds[1]))  # high/low itself may overflow
+        self.raw = nn.Parameter(torch.tensor(initial))
 
     def forward(self) -> Tensor:
         if self.raw is None:
@@ -141,13 +164,13 @@ class Temperature(nn.Module):
 
 
 class GatedConcrete(TrainingDraw):
-    r"""SDLGM's own relaxation (equations 8 to 12): relaxed gates times relaxed features, summed over L0 draws.
+    r"""The relaxation of SDLGM (equations 8 to 12): relaxed gates times relaxed features, summed over L0 draws.
 
     .. math:: z = \sum_{l \le L_0} \omega_l c_l, \quad \omega_l = \sigma((\mathrm{logit} \lambda + \xi_l) / \tau),
        \quad c_l = \mathrm{softmax}((\log \pi + g_l) / \tau_z)
 
     With unbounded learned temperatures the optimiser raises them until z is a nearly noiseless continuous code that
-    the KL does not charge: the relaxed objective then bounds nothing.
+    the KL does not penalise: the relaxed objective is then no bound.
     """
 
     def __init__(self, tau: float | None, tau_z: float | None, bounds: tuple[float, float] | None) -> None:

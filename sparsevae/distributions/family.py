@@ -15,30 +15,31 @@ class Family(nn.Module):
     """raw (..., width(n)) -> Distribution with event_shape (n,)."""
 
     parts: ClassVar[int] = 1
-    density: ClassVar[bool] = True  # whether what it gives has one: without it there is no bound
-    discrete: ClassVar[bool] = False  # whether its values are whole numbers: training then relaxes or scores them
-    sparse: ClassVar[bool] = False  # whether its codes have exact zeros: they are then CSR matrices
+    density: ClassVar[bool] = True  # whether the distribution has a density: without one there is no bound
+    discrete: ClassVar[bool] = False  # whether values are whole numbers: training then relaxes them or uses scores
+    sparse: ClassVar[bool] = False  # whether codes have exact zeros: they are then CSR matrices
 
     def width(self, n: int) -> int:
+        """The number of raw values for n units."""
         return self.parts * n
 
     def largest(self, n: int) -> Tensor | None:
-        """The largest value of each of n units, (n,), where values are whole numbers from 0; None for real values."""
+        """The largest value of each of n units, (n,), if values are whole numbers from 0; None for real values."""
         return None
 
     def code(self, mode: Tensor) -> Tensor:
-        """What `transform` gives of a mode, (..., n)."""
+        """The code that `transform` returns for the mode, (..., n)."""
         return mode
 
     def forward(self, raw: Tensor) -> Distribution:
         raise NotImplementedError
 
     def copies(self, raw: Tensor, n: int) -> Distribution:
-        """The laws of n copies of every row, in blocks (n, B); what is costly to build they share."""
+        """The distribution of n copies of each row, in blocks (n, B); the copies share what is costly to compute."""
         dist: Distribution = self(blocks(raw, n))
         return dist
 
 
 def at_least_float32(raw: Tensor) -> Tensor:
-    """What a network says, in float32 at least: laws are not computed in the half precision that autocast gives."""
+    """A network's output in float32 or wider: distributions are not computed in autocast's half precision."""
     return raw.to(torch.promote_types(raw.dtype, torch.float32))

@@ -1,4 +1,4 @@
-"""Gaussians, Laplace and point masses, with their divergences."""
+"""Gaussian, Laplace and point distributions, with their divergences."""
 
 from __future__ import annotations
 
@@ -20,29 +20,29 @@ Shape = torch.Size | list[int] | tuple[int, ...]
 
 
 class _GaussianLogProb(torch.autograd.Function):
-    """log N(value; loc, variance) summed over the last axis, with its gradient by hand.
+    """log N(value; loc, variance) summed over the last axis, with a hand-written gradient.
 
     With r = value - loc and w = r / variance the gradients are w for loc, -w for value, and (w^2 - 1/variance) / 2 for
-    variance: a third of the passes over a (B, D) likelihood that autograd would make.
+    variance: a third of the passes over (B, D) values that autograd would make.
     """
 
     @staticmethod
     def forward(ctx: Any, value: Tensor, loc: Tensor, variance: Tensor) -> Tensor:
-        rest = value - loc
-        weighed = rest / variance
-        ctx.save_for_backward(weighed, variance)
+        residual = value - loc
+        weighted = residual / variance
+        ctx.save_for_backward(weighted, variance)
         ctx.shapes = value.shape, loc.shape
-        both = torch.addcmul(variance.log(), rest, weighed).sum(-1)
-        return torch.rsub(both, -weighed.shape[-1] * HALF_LOG_2PI, alpha=0.5)
+        both = torch.addcmul(variance.log(), residual, weighted).sum(-1)
+        return torch.rsub(both, -weighted.shape[-1] * HALF_LOG_2PI, alpha=0.5)
 
     @staticmethod
     @first_only
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        weighed, variance = ctx.saved_tensors
-        by_loc = grad.unsqueeze(-1) * weighed
+        weighted, variance = ctx.saved_tensors
+        by_loc = grad.unsqueeze(-1) * weighted
         value = -by_loc.sum_to_size(ctx.shapes[0]) if ctx.needs_input_grad[0] else None
         loc = by_loc.sum_to_size(ctx.shapes[1]) if ctx.needs_input_grad[1] else None
-        spread = torch.addcmul((-0.5 * grad).unsqueeze(-1) / variance, by_loc, weighed, value=0.5)
+        spread = torch.addcmul((-0.5 * grad).unsqueeze(-1) / variance, by_loc, weighted, value=0.5)
         return value, loc, spread.sum_to_size(variance.shape) if ctx.needs_input_grad[2] else None
 
 
@@ -60,7 +60,7 @@ class _Gaussian(Independent):  # type: ignore[type-arg]
 
 
 class _GaussianByVariance(_Gaussian):
-    """A Gaussian whose root is taken when someone asks for it."""
+    """A Gaussian whose standard deviation is computed on demand."""
 
     def __init__(self, loc: Tensor, variance: Tensor) -> None:
         self._loc, self._variance = broadcast_all(loc, variance)
@@ -85,17 +85,17 @@ class _GaussianByVariance(_Gaussian):
 
 
 def normal(loc: Tensor, scale: Tensor) -> Distribution:
-    """A Gaussian with independent units, event_shape (J,)."""
+    """N(loc, scale^2) with independent units, event_shape (J,)."""
     return _Gaussian(loc, scale)
 
 
 def normal_by_variance(loc: Tensor, variance: Tensor) -> Distribution:
-    """The same, from a variance: its density and gradient never take a root."""
+    """N(loc, variance) with independent units: its density and gradient need no square root."""
     return _GaussianByVariance(loc, variance)
 
 
 def times(p: Tensor, log: Tensor) -> Tensor:
-    """p log, elementwise; 0 where p is 0, even against an infinite logarithm, and so are its gradients there."""
+    """p log, elementwise; 0 where p is 0, for an infinite logarithm too, and so is the gradient there."""
     return p * torch.where(p == 0, 0.0, log)
 
 
@@ -116,7 +116,7 @@ def _laplace(q: Laplace, p: Laplace) -> Tensor:
 
 
 class Point(Distribution):
-    """A code without noise, z = loc: not a density, so no bound can be made of it."""
+    """A code without noise, z = loc: it has no density, so there is no bound."""
 
     arg_constraints: ClassVar = {"loc": constraints.independent(constraints.real, 1)}
     support = constraints.real_vector
@@ -141,13 +141,13 @@ class Point(Distribution):
         return torch.zeros_like(self.loc)
 
     def log_prob(self, value: Tensor) -> Tensor:
-        """Nothing is known but the place: 0 there. A score made with it is log p(x, z) at the code."""
+        """0 for every value, by convention: a score computed with it is log p(x, z) at the code."""
         return torch.zeros_like((value - self.loc)[..., 0])
 
 
 @pair(Point, Normal)
 def _point_normal(q: Point, p: Normal) -> Tensor:
-    """The quadratic penalty alone, (loc - m)^2 / (2 s^2): a KL without its variance terms."""
+    """The quadratic penalty (loc - m)^2 / (2 s^2): a KL without its variance terms."""
     return 0.5 * ((q.loc - p.loc) / p.scale).square()
 
 

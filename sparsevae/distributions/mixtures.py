@@ -1,4 +1,4 @@
-"""Laws that are mixtures: two Gaussians for every unit (MAT, HSVAE), or several spike-and-slabs for a whole code."""
+"""Mixtures: of two Gaussians per unit (MAT, HSVAE), or of several spike-and-slabs for the whole code (VSC, UAI)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.distributions import Distribution, Normal, constraints
 from torch.nn.functional import logsigmoid
 
-from sparsevae.distributions.gaussian import normal
+from sparsevae.distributions.gaussian import HALF_LOG_2PI, normal
 from sparsevae.distributions.kl import pair
 from sparsevae.distributions.spike_slab import SpikeSlab, spike_slab_kl
 from sparsevae.sampling.choices import BITS, Choice
@@ -18,15 +18,13 @@ from sparsevae.sampling.draw import draw_from
 from sparsevae.sampling.gradients import Estimator
 from sparsevae.sampling.noise import Noise
 
-_HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
-
 
 class TwoNormals(Distribution):
-    r"""Every unit is nearly zero with probability off, else wide: a sparse law without a point mass (MAT, HSVAE).
+    r"""A narrow Gaussian with probability `off`, else a wide one, per unit: sparse without a point mass (MAT, HSVAE).
 
     .. math:: p(z_j) = \gamma_j\,\mathcal N(0, s^2) + (1 - \gamma_j)\,\mathcal N(\mu_j, \sigma_j^2)
 
-    The papers' gamma is P(off) = 1 - p_on. With mu = 0 and sigma = 1 it is the prior of both papers, with others
+    The papers' gamma is P(off) = 1 - p_on. With mu = 0 and sigma = 1 it is the prior of both papers; in general it is
     HSVAE's posterior.
 
     Parameters
@@ -38,17 +36,17 @@ class TwoNormals(Distribution):
     n_components : int
         Number of units J.
     logits : Tensor (..., J), optional
-        Those of p_on = 1 - off, where they are at hand: off may be 1 to rounding, and its logit is lost.
+        Logits of p_on = 1 - off, by default computed from `off`; pass them if `off` may be rounded to 1.
     loc, scale : Tensor (..., J), optional
-        mu and sigma of the wide component; 0 and 1 when not given.
+        mu and sigma of the wide component; by default 0 and 1.
     gate : Estimator, optional
-        How a gradient passes the choice of a component in training; without it none does.
+        Passes a gradient through the choice of a component in training. If None, no gradient passes.
     """
 
     arg_constraints: ClassVar = {"off": constraints.unit_interval}
     support = constraints.real_vector
-    choice: Choice | None = None  # what the last relaxed draw chose, for the objective
-    on: Tensor | None = None  # which units the last hard draw had on, (..., J): their values do not tell
+    choice: Choice | None = None  # of the last training draw, for the objective
+    on: Tensor | None = None  # which units were on in the last hard draw, (..., J): values do not determine it
 
     def __init__(
         self,
@@ -87,24 +85,24 @@ class TwoNormals(Distribution):
 
     @property
     def mode(self) -> Tensor:
-        """The likelier component's: loc where p_on > 1/2, exact zero elsewhere."""
+        """The mode of the more probable component: loc where p_on > 1/2, exact zero elsewhere."""
         return torch.where(self.logits > 0, self.loc, 0.0).expand(self._extended_shape())
 
     @property
     def ranking(self) -> Tensor:
-        """Which units `codes.capped` keeps first, (..., J): those with the likeliest gates."""
+        """What `codes.capped` ranks units by, largest first, (..., J): the logits."""
         return self.logits.expand(self._extended_shape())
 
     def with_gates_open(self) -> Distribution:
-        """The law of units that are on, the slabs."""
+        """The distribution with all units on: the wide components."""
         shape = self._extended_shape()
         return normal(self.loc.expand(shape), self.scale.expand(shape))
 
     def unit_log_prob(self, value: Tensor) -> Tensor:
-        """log p(z_j) of every unit, (..., J); with off = 0 the narrow component weighs nothing."""
+        """log p(z_j) of each unit, (..., J); with off = 0 the narrow component has no mass."""
         narrow = -0.5 * value.square() / self.spike**2 - math.log(self.spike) + logsigmoid(-self.logits)
         wide = -0.5 * ((value - self.loc) / self.scale).square() - self.scale.log() + logsigmoid(self.logits)
-        return torch.logaddexp(narrow, wide) - _HALF_LOG_2PI
+        return torch.logaddexp(narrow, wide) - HALF_LOG_2PI
 
     def log_prob(self, value: Tensor) -> Tensor:
         return self.unit_log_prob(value).sum(-1)
@@ -125,9 +123,9 @@ def _two_normals(q: TwoNormals, p: TwoNormals, value: Tensor) -> Tensor:
 
 @draw_from.register
 def _(p: TwoNormals, noise: Noise, hard: bool) -> Tensor:
-    """One of the two components; with a `gate`, a relaxed draw has a noise for each: w (loc + scale e) + (1 - w) s e'.
+    """A draw of one of the two components; a relaxed one with a `gate` w is w (loc + scale e) + (1 - w) s e'.
 
-    A hard draw needs one normal variable, since it uses one component.
+    A relaxed draw takes two normal variables, e and e'; a hard one takes one.
     """
     like = p.mean
     u, eps = noise.uniform(like), noise.normal(like)
@@ -143,7 +141,7 @@ def _(p: TwoNormals, noise: Noise, hard: bool) -> Tensor:
 def spike_slab(
     logits: Tensor, loc: Tensor, scale: Tensor, spike: float, gate: Estimator | None = None
 ) -> SpikeSlab | TwoNormals:
-    """Gates and slabs, all (..., J), whose off units are exactly zero, or N(0, spike^2) where `spike` is above 0."""
+    """Gates and slabs, all (..., J); a unit that is off is exactly zero, or N(0, spike^2) if `spike` is above 0."""
     if spike:
         logits, loc, scale = torch.broadcast_tensors(logits, loc, scale)
         slab: dict[str, Any] = {"logits": logits, "loc": loc, "scale": scale, "gate": gate}
@@ -152,7 +150,7 @@ def spike_slab(
 
 
 class SpikeSlabMixture(Distribution):
-    r"""sum_u rho_u prod_j SpikeSlab_uj(z_j): one component is drawn for the whole code, not one a unit.
+    r"""sum_u rho_u prod_j SpikeSlab_uj(z_j): one component is drawn for the whole code, not one per unit.
 
     Parameters
     ----------
@@ -174,7 +172,7 @@ class SpikeSlabMixture(Distribution):
         return SpikeSlabMixture(self.components, self.weights, batch_shape=torch.Size(batch_shape))
 
     def _average(self, values: Tensor) -> Tensor:
-        """Over components, (..., U, J) -> (*batch, J): the same for every item of a member."""
+        """The weighted mean over components, (..., U, J) -> (*batch, J)."""
         mean = (self.weights.unsqueeze(-1) * values).sum(-2)
         if len(self.batch_shape) >= mean.dim() > 1:
             mean = mean.unsqueeze(-2)
@@ -182,7 +180,7 @@ class SpikeSlabMixture(Distribution):
 
     @property
     def _log_weights(self) -> Tensor:
-        """log rho as rows meet it, (U,) or (*members, 1, U)."""
+        """log rho, (U,) or (*members, 1, U), which broadcasts against rows."""
         log_rho = self.weights.log()
         return log_rho.unsqueeze(-2) if log_rho.dim() > 1 else log_rho
 
@@ -195,21 +193,21 @@ class SpikeSlabMixture(Distribution):
         return self._average(self.components.variance + self.components.mean.square()) - self.mean.square()
 
     def log_prob(self, value: Tensor) -> Tensor:
-        """log sum_u rho_u prod_j p_u(z_j), (..., B): over u outside, over units inside (erratum 32)."""
+        """log sum_u rho_u prod_j p_u(z_j), (..., B); the sum over u is outside the product over units (erratum 32)."""
         c = self.components
-        if len(c.batch_shape) > 1:  # members: (..., 1, U, J) meets (..., B, 1, J)
+        if len(c.batch_shape) > 1:  # members: (..., 1, U, J) against (..., B, 1, J)
             c = SpikeSlab(c.logits.unsqueeze(-3), c.loc.unsqueeze(-3), c.scale.unsqueeze(-3), validate_args=False)
         return torch.logsumexp(self._log_weights + c.log_prob(value.unsqueeze(-2)), -1)
 
     def with_gates_open(self) -> SpikeSlabMixture:
-        """The same with every gate open."""
+        """The mixture with all gates open."""
         return SpikeSlabMixture(self.components.with_gates_open(), self.weights, batch_shape=self.batch_shape)
 
 
 @draw_from.register
 def _(p: SpikeSlabMixture, noise: Noise, hard: bool) -> Tensor:
     if len(p.components.batch_shape) > 1:
-        raise NotImplementedError("draws from a mixture with member dimensions are not defined; take one member.")
+        raise NotImplementedError("a mixture with member dimensions has no draw; take one member.")
     u = noise.uniform(p.weights.new_empty((*p.batch_shape, 1)))
     index = torch.searchsorted(p.weights.cumsum(0), u).clamp_max(len(p.weights) - 1).squeeze(-1)
     c = p.components
@@ -217,18 +215,19 @@ def _(p: SpikeSlabMixture, noise: Noise, hard: bool) -> Tensor:
 
 
 class Selected(SpikeSlabMixture):
-    r"""The mixture as x sees it: with weights w(x) over its components, which the KL uses and pays for.
+    r"""The mixture with weights w(x) over its components, which the divergence uses in place of rho.
 
     .. math:: KL(q \,\|\, \textstyle\sum_u \rho_u p_u) \le \sum_u w_u KL(q \,\|\, p_u) + KL(w \,\|\, \rho)
 
-    for any w (erratum 32), which is what `divergence` gives; `log_prob` is the mixture's own, so bounds are true.
+    for any w (erratum 32): `divergence` is the right side. `log_prob` is that of the mixture with weights rho, so that
+    bounds hold.
 
     Parameters
     ----------
     choice : Tensor (..., B, U)
-        w(x). The paper's recipe leaves it unnormalised.
+        w(x). In the paper it is not normalised.
     charged : bool
-        Whether the divergence includes KL(w || rho); the published objectives leave it out.
+        Whether the divergence includes KL(w || rho); the published objectives omit it.
     """
 
     def __init__(self, components: SpikeSlab, weights: Tensor, choice: Tensor, *, charged: bool) -> None:
@@ -237,11 +236,11 @@ class Selected(SpikeSlabMixture):
 
     @property
     def selection_cost(self) -> Tensor | None:
-        """What the divergence adds to its sum over units, (..., B): the price of the choice, where it has one."""
+        """KL(w || rho), which `divergence` adds to the sum over units, (..., B); None if it is not charged."""
         if not self.charged:
             return None
         w = self.choice
-        log_w = w.clamp_min(torch.finfo(w.dtype).tiny).log()  # log 0 would leave the value alone, not the gradient
+        log_w = w.clamp_min(torch.finfo(w.dtype).tiny).log()  # log 0 would make the gradient NaN
         return (w * (log_w - self._log_weights)).sum(-1)
 
 

@@ -1,4 +1,4 @@
-"""A code of several one-hot choices side by side: n groups of C units, exactly one of each group on."""
+"""OneHotCode: n groups of C units, of which exactly one per group is on."""
 
 from __future__ import annotations
 
@@ -10,41 +10,40 @@ from torch import Tensor
 from torch.distributions import Distribution, constraints
 from torch.nn.functional import log_softmax, one_hot
 
+from sparsevae.distributions.discrete_draws import DiscreteCode
 from sparsevae.distributions.gaussian import times
 from sparsevae.distributions.kl import pair
-from sparsevae.sampling.choices import ONE_HOTS, Choice
-from sparsevae.sampling.draw import draw_from
+from sparsevae.sampling.choices import ONE_HOTS
 from sparsevae.sampling.noise import Noise
 
 
-class OneHotCode(Distribution):
+class OneHotCode(DiscreteCode):
     """n independent categorical variables with C values, as one vector of J = n C zeros and ones.
 
     Parameters
     ----------
     logits : Tensor (..., J)
-        Group after group, up to a constant within each. `-inf` is a unit that is never on.
+        Group after group, each up to a constant. `-inf`: the unit is never on.
     categories : int
         C; divides J.
-    draw : callable, optional
-        (law, noise) -> (..., J): the draw that training takes. Without it only hard draws are defined.
+    estimator : callable, optional
+        (distribution, noise) -> (..., J): the training draw, with a gradient. If None, only hard draws are defined.
     """
 
     arg_constraints: ClassVar = {"logits": constraints.independent(constraints.real, 1)}
     support = constraints.independent(constraints.boolean, 1)
-    choice: Choice | None = None  # what the last training draw chose, for the objective
 
     def __init__(
         self,
         logits: Tensor,
         categories: int,
-        draw: Callable[[OneHotCode, Noise], Tensor] | None = None,
+        estimator: Callable[[OneHotCode, Noise], Tensor] | None = None,
         *,
         batch_shape: torch.Size | None = None,
     ) -> None:
-        if logits.shape[-1] % categories:
-            raise ValueError(f"{logits.shape[-1]} units are no groups of {categories}.")
-        self.logits, self.categories, self.estimator = logits, categories, draw
+        self.logits = logits
+        self.categories = categories
+        self.estimator = estimator
         super().__init__(batch_shape or logits.shape[:-1], logits.shape[-1:], validate_args=False)
 
     def expand(self, batch_shape: Any, _instance: Distribution | None = None) -> OneHotCode:
@@ -70,17 +69,17 @@ class OneHotCode(Distribution):
 
     @property
     def ranking(self) -> Tensor:
-        """Which units `codes.capped` keeps first, (*batch, J): those of the surest groups."""
+        """What `codes.capped` ranks units by, largest first, (*batch, J): the log-probabilities."""
         return self.groups.flatten(-2).expand(self._extended_shape())
 
     @property
     def mode(self) -> Tensor:
-        """The likeliest value of every group."""
+        """The most probable value of every group."""
         best = one_hot(self.groups.argmax(-1), self.categories).to(self.logits.dtype)
         return best.flatten(-2).expand(self._extended_shape())
 
     def log_prob(self, value: Tensor) -> Tensor:
-        """-inf where a group has not exactly one unit on."""
+        """log q(z), (*batch); -inf unless exactly one unit per group is on."""
         groups = value.unflatten(-1, (-1, self.categories))
         inside = ((groups == 0) | (groups == 1)).all(-1) & (groups.sum(-1) == 1)
         log_q = times(groups, self.groups).sum(-1)
@@ -89,16 +88,10 @@ class OneHotCode(Distribution):
     def entropy(self) -> Tensor:
         return -times(self.groups.exp(), self.groups).sum((-2, -1)).expand(self.batch_shape)
 
-    def draw(self, noise: Noise, hard: bool) -> Tensor:
-        """The draw as a function of its noise, (*batch, J)."""
-        if not hard:
-            if self.estimator is None:
-                raise ValueError("this OneHotCode has no training draw: give it one, or draw with hard=True.")
-            return self.estimator(self, noise)
-        logits, u = self._asked(noise)
-        return ONE_HOTS.hard(logits, u).flatten(-2)
+    def hard_draw(self, noise: Noise) -> Tensor:
+        return ONE_HOTS.hard(*self.logits_and_noise(noise)).flatten(-2)
 
-    def _asked(self, noise: Noise) -> tuple[Tensor, Tensor]:
+    def logits_and_noise(self, noise: Noise) -> tuple[Tensor, Tensor]:
         """Logits and uniform noise, both (*batch, n, C)."""
         groups = (self.event_shape[0] // self.categories, self.categories)
         logits = self.logits.expand(self._extended_shape())
@@ -107,11 +100,6 @@ class OneHotCode(Distribution):
 
 @pair(OneHotCode, OneHotCode)
 def _one_hots(q: OneHotCode, p: OneHotCode) -> Tensor:
-    """sum over values of q (log q - log p), shared out to the units, (..., B, J): a group's sum is its KL."""
+    """q (log q - log p) per unit, (..., B, J): the sum over a group is its KL."""
     log_q, log_p = q.groups, p.groups
     return times(log_q.exp(), log_q - log_p).flatten(-2)
-
-
-@draw_from.register
-def _(q: OneHotCode, noise: Noise, hard: bool) -> Tensor:
-    return q.draw(noise, hard)

@@ -1,12 +1,12 @@
-r"""Products of many small polynomials, cut off at a degree, by a tree.
+r"""Products of many small polynomials, truncated at a degree, by a tree.
 
-A sum of independent counts has the product of their polynomials: its coefficient of degree n is P(sum = n). Pairs
-are multiplied, then pairs of pairs, so that K factors cost log2(K) batched operations instead of K steps, and every
-node keeps the law of what lies below it. Coefficients are non-negative and are only multiplied and added: nothing
-cancels, and each keeps its relative precision as long as it does not underflow.
+The generating polynomial of a sum of independent counts is the product of theirs: its coefficient of degree n is
+P(sum = n). Pairs are multiplied, then pairs of pairs, so that K factors take log2(K) batched operations instead of K
+steps, and each node has the distribution of the sum of the leaves below it. Coefficients are non-negative and are only
+multiplied and added: nothing cancels, and each keeps its relative precision unless it underflows.
 
-Shapes are (d + 1, m, ...): degrees from 0 to d, then the m nodes of a level, then items. With degrees in front the
-sums run over long contiguous stretches, which is three times as fast as with degrees last. Node j of a level has the
+Shapes are (d + 1, m, ...): degrees from 0 to d, then the m nodes of a level, then items. With degrees first the
+sums run over long contiguous blocks of memory, three times as fast as with degrees last. Node j of a level has the
 children j and j + m of the level below.
 """
 
@@ -25,7 +25,7 @@ def _windows(t: Tensor, size: int, before: int, after: int) -> Tensor:
 
 
 class _Product(Function):
-    """c_n = sum_i l_i r_{n-i}. Its gradients are overlaps of the gradient with the other factor."""
+    """c_n = sum_i l_i r_{n-i}. The gradient of a factor is the overlap of the gradient with the other factor."""
 
     @staticmethod
     def forward(ctx: Any, left: Tensor, right: Tensor, degree: int) -> Tensor:
@@ -45,7 +45,7 @@ class _Product(Function):
 
 
 class _Overlap(Function):
-    """h_i = sum_j w_{i+j} p_j. Its gradients are a product for w and another overlap for p."""
+    """h_i = sum_j w_{i+j} p_j. The gradient of w is a product, that of p an overlap."""
 
     @staticmethod
     def forward(ctx: Any, whole: Tensor, part: Tensor) -> Tensor:
@@ -78,7 +78,7 @@ def overlap(whole: Tensor, part: Tensor) -> Tensor:
 def products(leaves: Tensor, cap: int) -> list[Tensor]:
     """All levels of the tree, from the leaves (d + 1, P, ...) to the product of them all, (D + 1, 1, ...).
 
-    P is a power of two: polynomials (1, 0, ...) change nothing and fill up. Degrees above `cap` >= d are dropped.
+    P is a power of two; pad with the polynomial 1, (1, 0, ...). Degrees above `cap` >= d are dropped.
     """
     levels = [leaves]
     while levels[-1].shape[1] > 1:
@@ -88,10 +88,11 @@ def products(leaves: Tensor, cap: int) -> list[Tensor]:
 
 
 def outside(levels: list[Tensor], weights: Tensor) -> Tensor:
-    """What all others say about each leaf, (d + 1, P, ...), for weights (D + 1, ...) on the degree of the product.
+    """The weight of all other leaves for each leaf and degree, (d + 1, P, ...), given weights (D + 1, ...) per degree.
 
-    For leaf k and degree i it is the derivative of sum_n weights_n c_n, with c the product of all leaves, in the i-th
-    coefficient of leaf k. On the way down a child hears what its parent heard, overlapped with its sibling.
+    For leaf k and degree i it is the derivative of sum_n weights_n c_n, with c the product of all leaves, with respect
+    to the i-th coefficient of leaf k. Going down the tree, that of a child is the overlap of its parent's with its
+    sibling.
     """
     gradient = weights.unsqueeze(1)
     for level in reversed(levels[:-1]):

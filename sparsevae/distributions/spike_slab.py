@@ -1,4 +1,4 @@
-"""The spike-and-slab on its mixed measure, and Bernoulli gates."""
+"""The spike-and-slab distribution on its mixed measure, and the KL of Bernoulli gates."""
 
 from __future__ import annotations
 
@@ -19,36 +19,34 @@ from sparsevae.sampling.draw import draw_from
 from sparsevae.sampling.gradients import Estimator, ScaledSigmoid
 from sparsevae.sampling.noise import Noise
 
-_SCALAR = torch.Size()
-
 
 def logit(p_on: float) -> float:
-    """log(p/(1-p)); plus infinity for p = 1 exactly, without forming log(1-p)."""
+    """log(p/(1-p)); infinity for p = 1."""
     if not 0 < p_on <= 1:
-        raise ValueError(f"a probability in (0, 1] is needed here, got {p_on!r}.")
+        raise ValueError(f"p_on must be a probability in (0, 1], got {p_on!r}.")
     return math.inf if p_on == 1 else math.log(p_on) - math.log1p(-p_on)
 
 
 class SpikeSlab(Distribution):
-    r"""Each unit is exactly zero with probability 1 - p_on, else Gaussian: the law of a sparse code.
+    r"""Each unit is exactly zero with probability 1 - p_on, else Gaussian: the distribution of a sparse code.
 
     .. math:: z_j \sim (1 - p_j)\,\delta_0 + p_j\,\mathcal N(\mu_j, \sigma_j^2), \qquad p_j = \mathrm{sigmoid}(a_j)
 
-    Densities are taken against the mixed measure, an atom at 0 plus Lebesgue: log_prob is log(1-p) at exactly 0
-    and log p + log N(z) elsewhere. VSC's gamma is p_on; HSVAE's and MAT's gamma is 1 - p_on.
+    Densities are with respect to the mixed measure, an atom at 0 plus the Lebesgue measure: log_prob is log(1-p) at
+    exactly 0 and log p + log N(z) elsewhere. VSC's gamma is p_on; HSVAE's and MAT's gamma is 1 - p_on.
 
     Parameters
     ----------
     logits : Tensor (..., J)
-        Gate logits a. `inf` is legal and means "never off".
+        Gate logits a. `inf`: the unit is never off.
     loc, scale : Tensor (..., J)
         Mean and standard deviation of the slab.
     gate : Estimator, optional
-        How a gradient passes the gate in `rsample`; the paper's scaled sigmoid when not given.
+        Passes a gradient through the gate in `rsample`; by default the paper's scaled sigmoid.
     warmth : Tensor, optional
-        How much of the slab a relaxed draw sees, in [0, 1]; all of it when not given.
+        The share w of the slab in a relaxed draw, in [0, 1]; see `draw`. By default 1.
     finite : bool
-        A promise that every logit is finite, which spares a KL to this distribution the question.
+        States that all logits are finite, so that a KL to this distribution need not check it.
     """
 
     arg_constraints: ClassVar = {
@@ -61,7 +59,7 @@ class SpikeSlab(Distribution):
     logits: Tensor
     loc: Tensor
     scale: Tensor
-    choice: Choice | None = None  # what the last relaxed draw chose, for the objective
+    choice: Choice | None = None  # of the last training draw, for the objective
 
     def __init__(
         self,
@@ -81,15 +79,8 @@ class SpikeSlab(Distribution):
 
     def expand(self, batch_shape: Shape, _instance: Distribution | None = None) -> SpikeSlab:
         shape = torch.Size(batch_shape) + self.event_shape
-        return SpikeSlab(
-            self.logits.expand(shape),
-            self.loc.expand(shape),
-            self.scale.expand(shape),
-            self.gate,
-            validate_args=False,
-            warmth=self.warmth,
-            finite=self.finite,
-        )
+        logits, loc, scale = (tensor.expand(shape) for tensor in (self.logits, self.loc, self.scale))
+        return SpikeSlab(logits, loc, scale, self.gate, False, warmth=self.warmth, finite=self.finite)
 
     @property
     def p_on(self) -> Tensor:
@@ -107,16 +98,16 @@ class SpikeSlab(Distribution):
 
     @property
     def mode(self) -> Tensor:
-        """The likelier state of each gate, then the slab's mode: loc where p_on > 1/2, exact zero elsewhere."""
+        """The mode of the slab where the gate is more likely on, p_on > 1/2: loc there, exact zero elsewhere."""
         return torch.where(self.logits > 0, self.loc, 0.0)
 
     @property
     def ranking(self) -> Tensor:
-        """Which units `codes.capped` keeps first, (..., J): those with the likeliest gates."""
+        """What `codes.capped` ranks units by, largest first, (..., J): the gate logits."""
         return self.logits
 
     def with_gates_open(self) -> SpikeSlab:
-        """The same slabs with every gate open."""
+        """The distribution with all gates open: the slabs."""
         return SpikeSlab(torch.full_like(self.loc, torch.inf), self.loc, self.scale, self.gate, validate_args=False)
 
     def draw(self, eps: Tensor, u: Tensor, hard: bool) -> Tensor:
@@ -131,7 +122,7 @@ class SpikeSlab(Distribution):
                 loc, scale = self.warmth * loc, scale**self.warmth
         slab = torch.addcmul(loc, scale, eps)
         if hard:
-            slab = torch.where(slab == 0, torch.finfo(slab.dtype).tiny, slab)  # an exact 0 would read as the spike
+            slab = torch.where(slab == 0, torch.finfo(slab.dtype).tiny, slab)  # an exact 0 would count as the spike
             return torch.where(switch(self.logits, u), slab, 0.0)
         self.choice = (self.gate or ScaledSigmoid()).choose(BITS, self.logits, u)
         return self.choice.value * slab
@@ -140,12 +131,12 @@ class SpikeSlab(Distribution):
         eps = torch.randn_like(self.loc.expand(self._extended_shape(torch.Size(sample_shape))))
         return eps, torch.rand_like(eps).clamp_min(torch.finfo(eps.dtype).tiny)
 
-    def sample(self, sample_shape: Shape = _SCALAR) -> Tensor:
-        """Draws with exact zeros. Uses torch's global generator; inside the library `Draw` supplies the noise."""
+    def sample(self, sample_shape: Shape = ()) -> Tensor:
+        """Draws with exact zeros, from torch's global generator; inside the library `Draw` supplies the noise."""
         with torch.no_grad():
             return self.draw(*self._noise(sample_shape), hard=True)
 
-    def rsample(self, sample_shape: Shape = _SCALAR) -> Tensor:
+    def rsample(self, sample_shape: Shape = ()) -> Tensor:
         """Relaxed draws, differentiable in all three parameters through the gate."""
         return self.draw(*self._noise(sample_shape), hard=False)
 
@@ -157,7 +148,7 @@ class SpikeSlab(Distribution):
         return torch.where(value == 0, logsigmoid(-self.logits), logsigmoid(self.logits) + slab).sum(-1)
 
     def entropy(self) -> Tensor:
-        """Entropy against the mixed measure: H(gate) + p_on H(slab), summed over units."""
+        """Entropy with respect to the mixed measure: H(gate) + p_on H(slab), summed over units."""
         slab = self.p_on * (self.scale.log() + 0.5 + HALF_LOG_2PI)
         return (-_plogp(self.logits) - _plogp(-self.logits) + slab).sum(-1)
 
@@ -169,14 +160,14 @@ def _plogp(a: Tensor) -> Tensor:
 
 
 class _SpikeSlabKL(torch.autograd.Function):
-    """p_q KL(slab_q || slab_p) + KL_B(p_q; p_p) per unit, in one pass and with its gradient by hand.
+    """p_q KL(slab_q || slab_p) + KL_B(p_q; p_p) per unit, in one pass and with a hand-written gradient.
 
-    With softplus f the value is p_q (slab + a - b) + f(b) - f(a), slab the KL of the Gaussians. Logits are held
-    within +-1024, beyond which gates are certain in every precision, so that inf - inf is never formed; a prior that is
-    certain where q is not gives +inf (unless it promised to be `finite`), and a slab that is never drawn costs nothing,
-    since its KL is held below the largest number there is. Gradients: p_q (1 - p_q) (slab +
-    a - b) for a, p_q times the Gaussians' for the slab, sigmoid(b) - p_q for b. Nothing is done in place: torch 2.11
-    compiles such a function to a wrong gradient.
+    With softplus f the value is p_q (slab + a - b) + f(b) - f(a), where slab is the KL of the Gaussians. Logits are
+    clamped to +-1024, beyond which gates are certain in every precision, so that inf - inf does not occur. A prior gate
+    that is certain where q's is not gives +inf (not checked if `finite`). A slab that is never drawn adds 0, since its
+    KL is clamped to the largest finite number. Gradients: p_q (1 - p_q) (slab + a - b) for a, p_q times that of the
+    Gaussians for the slab, sigmoid(b) - p_q for b. No operation is in place: torch 2.11 compiles such a function to a
+    wrong gradient.
     """
 
     @staticmethod
@@ -225,7 +216,7 @@ def spike_slab_kl(
 ) -> Tensor:
     """KL of two spike-and-slabs, elementwise: ICLR equations 9 and 23 with erratum 2; UAI equation 9, erratum 1.
 
-    `finite` promises that no prior logit is infinite.
+    `finite` states that no prior logit is infinite.
     """
     kl: Tensor = _SpikeSlabKL.apply(logits_q, loc_q, scale_q, logits_p, loc_p, scale_p, finite)  # type: ignore[no-untyped-call]
     return kl

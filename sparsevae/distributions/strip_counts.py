@@ -1,4 +1,4 @@
-"""StripCounts: how often each of K things is there, by what the strips of an image show."""
+"""StripCounts: counts of K objects in an image, from a categorical distribution per vertical strip."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from sparsevae.distributions.kl import divergence, pair
 
 
 class StripCounts(Counts):
-    r"""Counts of what C strips show. Strip c shows thing k with probability :math:`p_{ck}`, or nothing.
+    r"""Counts of objects over C strips. Strip c shows object k with probability :math:`p_{ck}`, or nothing.
 
     The count of k is a sum of independent zeros and ones with mean :math:`\sum_c p_{ck}`; the counts together are
-    Poisson-multinomial. Here they are described by the multinomial of C draws from the average strip,
-    :math:`\bar p_k = \frac1C \sum_c p_{ck}`, which has the same means. The code is made of what the average forgets: it
-    counts what each strip most likely shows.
+    Poisson-multinomial. This class approximates them by the multinomial of C draws from the average strip,
+    :math:`\bar p_k = \frac1C \sum_c p_{ck}`, which has the same means. The mode, and so the code, uses the strips
+    themselves: it counts the most probable category of each.
 
     Parameters
     ----------
     log_p : Tensor (..., C, K + 1)
-        log p_ck, with nothing in the last place.
+        log p_ck; the last category is "nothing".
     draw : callable
-        As in `Counts`.
+        The `estimator` of `Counts`.
     """
 
     def __init__(self, log_p: Tensor, draw: nn.Module) -> None:
@@ -35,13 +35,13 @@ class StripCounts(Counts):
 
     @property
     def mode(self) -> Tensor:
-        """How often each thing is what a strip most likely shows, (..., K)."""
-        things = torch.arange(self.event_shape[0], device=self.log_p.device)
-        seen = self.log_p.argmax(-1, keepdim=True)  # (..., C, 1); K is nothing
-        return (seen == things).sum(-2).to(self.log_p.dtype)
+        """The number of strips whose most probable category is object k, (..., K)."""
+        objects = torch.arange(self.event_shape[0], device=self.log_p.device)
+        seen = self.log_p.argmax(-1, keepdim=True)  # (..., C, 1); K is "nothing"
+        return (seen == objects).sum(-2).to(self.log_p.dtype)
 
 
 @pair(StripCounts, Counts, per_unit=False)
 def _strips(q: StripCounts, p: Counts) -> Tensor:
-    """That of the multinomial, (..., B)."""
+    """The KL of the multinomial approximation, (..., B)."""
     return divergence(Counts(q.gate, q.features, q.cap), p)

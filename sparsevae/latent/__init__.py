@@ -1,1 +1,1 @@
-"""Latent variable models: posteriors, priors, objectives and true bounds."""
+"""Latent variable models: posteriors, priors, objectives and bounds on log p(x)."""

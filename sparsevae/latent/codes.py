@@ -1,4 +1,4 @@
-"""What is said of codes: their latent variables, which units came out on, their means, and what a cap keeps of them."""
+"""Functions of codes: their sites in a trace, units that are on, means, capping, active units."""
 
 from __future__ import annotations
 
@@ -11,36 +11,36 @@ from torch.distributions import Distribution
 
 from sparsevae.latent.model import Site, Trace
 
-_CODES = ("z", "free")  # other latent variables, such as HSVAE's gamma, govern these
+_CODES = ("z", "free")  # other latent variables, such as HSVAE's gamma, are no part of the code
 
 
 def code_sites(trace: Trace) -> list[Site]:
-    """The latent variables that a code is made of."""
+    """The sites of a trace that make up the code."""
     return [site for name, site in trace.latents.items() if name in _CODES]
 
 
 def on(site: Site) -> Tensor:
-    """Which units came out on, (B, J): as the draw chose where off units have a size of their own, else not zero."""
+    """Which units are on in the draw, (B, J): `q.on` if units that are off are not zero, else the non-zeros."""
     chosen: Tensor | None = getattr(site.q, "on", None)
     return site.value != 0 if chosen is None else chosen
 
 
 def gated(q: Distribution) -> bool:
-    """Whether units have a probability to be on, and a value for when they are."""
+    """Whether q has p_on and a `loc`, the mean of units that are on."""
     return hasattr(q, "p_on") and hasattr(q, "loc")
 
 
 def means_of(qs: Sequence[Any]) -> dict[str, Tensor]:
-    """Of the laws that make a code, (B, J) each: with gates `slab` means and P(on) times them, else the one `mean`."""
+    """Means of a code, (B, J) each: `slab` and `gated`, p_on times slab, if all parts are gated, else `mean`."""
     kinds = {"slab": "loc", "gated": "mean"} if all(map(gated, qs)) else {"mean": "mean"}
     return {name: torch.cat([getattr(q, kind) for q in qs], -1) for name, kind in kinds.items()}
 
 
 def capped(q: Any, cap: int) -> Tensor:
-    """The mode of q with at most `cap` of its non-zeros, (..., J): a cap turns units off, never on.
+    """The mode of q with at most `cap` of its non-zeros, (..., J); the others are set to zero.
 
-    The likeliest gates stay, by `q.ranking`; of equal gates the largest |values|, and of these the first units. Where
-    no gate is ever off, as with alpha = 1, the values alone decide.
+    Units are kept by largest `q.ranking`, then by largest |value|, then in order. If gates are never off, as with
+    alpha = 1, all rankings are equal.
     """
     z: Tensor = q.mode
     on = z != 0
@@ -51,17 +51,17 @@ def capped(q: Any, cap: int) -> Tensor:
 
 
 def _falling(values: Tensor) -> Tensor:
-    """The order in which values fall along the last dimension, the first of equals first."""
+    """Indices that sort values along the last dimension, largest first; equal values stay in order."""
     return torch.sort(values, dim=-1, descending=True, stable=True).indices
 
 
-ACTIVE_VARIANCE = 0.01  # a unit is active when the mean of q(z|x) varies by more than this over the rows
+ACTIVE_VARIANCE = 0.01  # a unit is active if the variance over rows of the mean of q(z|x) is above this
 
 
 def active(spread: Tensor, *, noisy: bool, least: float = ACTIVE_VARIANCE) -> Tensor:
-    """Which units are active, from the variance over rows of the mean of q(z|x), (..., J): where it is above .01.
+    """Which units are active, (..., J), from `spread`, the variance over rows of the mean of q(z|x): where it is > .01.
 
-    So Burda et al. (2016) have it, beside a prior of variance 1. Without noise a code has no scale, since a penalty
-    shrinks it at no cost to p(x|z): there it is .01 of the largest unit's variance.
+    This is the criterion of Burda et al. (2016), for a prior of variance 1. The scale of a code without noise is
+    arbitrary, since a penalty can shrink it without changing p(x|z): its criterion is .01 of the largest variance.
     """
     return spread > least * (1.0 if noisy else spread.amax(-1, keepdim=True))

@@ -1,4 +1,4 @@
-"""Posterior, prior and encoder of a code made of independent parts."""
+"""Posterior, prior and encoder of a code of independent parts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sparsevae.latent.priors import Encode, Prior
 
 
 class ConcatenatedPosterior(Family):
-    """raw = the parts' own, one after the other -> Concatenated; part i has sizes[i] units."""
+    """raw = the raw values of all parts, concatenated -> Concatenated; part i has sizes[i] units."""
 
     discrete: ClassVar[bool] = True
     sparse: ClassVar[bool] = True
@@ -27,7 +27,7 @@ class ConcatenatedPosterior(Family):
 
     def width(self, n: int) -> int:
         if n != sum(self.sizes):
-            raise ValueError(f"these parts have {' + '.join(map(str, self.sizes))} units, asked for {n}.")
+            raise ValueError(f"n must be {' + '.join(map(str, self.sizes))}, the units of the parts, got {n}.")
         return sum(self.widths)
 
     def largest(self, n: int) -> Tensor | None:
@@ -45,7 +45,7 @@ class ConcatenatedPosterior(Family):
 
 
 class ConcatenatedPrior(Prior):
-    """Each part has its own prior."""
+    """The product of the priors of the parts."""
 
     def __init__(self, parts: Sequence[Prior]) -> None:
         super().__init__(sum(part.n_components for part in parts))
@@ -56,7 +56,7 @@ class ConcatenatedPrior(Prior):
 
 
 class ConcatenatedNetworks(nn.Module):
-    """Several networks of one input, their outputs one after the other."""
+    """Several networks of one input, with concatenated outputs."""
 
     def __init__(self, parts: Sequence[nn.Module]) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""The story a model tells: draw latent sites, observe data sites. Nothing else here knows which paper it is from.
+"""LatentModel: encoder, posterior, prior, decoder and likelihood, and the trace of one forward pass.
 
 Shapes: x is (*members, B, D) or shared (B, D); distributions have event_shape (J,) or (D,) and batch shape
 (*members, B). Several draws per item are repeated rows.
@@ -21,9 +21,9 @@ from sparsevae.sampling.draw import Draw
 
 
 class Site(NamedTuple):
-    """One latent variable: posterior, prior, a draw of the posterior and, for terms that compare, one of the prior.
+    """One latent variable: its posterior, its prior, a draw of the posterior and, for the MMD, a draw of the prior.
 
-    `p` is None where a model has no prior, as an autoencoder: there is no KL then, and no bound.
+    `p` is None for a model without a prior, such as an autoencoder: it has no KL and no bound.
     """
 
     q: Distribution
@@ -33,7 +33,7 @@ class Site(NamedTuple):
 
 
 class Observed(NamedTuple):
-    """One observed variable: its distribution, its value, and which entries of it were observed; None: all of them."""
+    """One observed variable: its distribution, its value, and a mask of the observed entries (None: all)."""
 
     dist: Distribution
     value: Tensor
@@ -45,16 +45,16 @@ class Observed(NamedTuple):
             found: Tensor = self.dist.log_prob(self.value)
             return found
         if not isinstance(self.dist, Independent):
-            raise TypeError(f"a mask needs entries that are independent given z; those of a {self.dist} are not.")
+            raise TypeError(f"a mask needs entries that are independent given z, got the distribution {self.dist}.")
         each = self.dist.base_dist.log_prob(torch.where(self.mask, self.value, 0.0))
         return torch.where(self.mask, each, 0.0).sum(-1)
 
 
 class Trace(NamedTuple):
-    """The latent and observed variables of one forward pass. `hard` says that every draw follows its posterior exactly.
+    """The latent and observed variables of one forward pass. `hard`: every draw is an exact draw of its posterior.
 
-    `parents` names, per site, the latents whose draws its distributions depend on. A site that it leaves out is taken
-    to depend on all that were drawn before it.
+    `parents` names, per site, the latent variables whose draws its distributions depend on. A site that is not in it is
+    assumed to depend on all latent variables before it.
     """
 
     latents: dict[str, Site]
@@ -63,7 +63,7 @@ class Trace(NamedTuple):
     parents: Mapping[str, tuple[str, ...]] | None = None
 
     def depends(self, site: str, on: str) -> bool:
-        """Whether the laws of a site may change with the draw at another, directly or by way of other draws."""
+        """Whether the distributions of a site depend on the draw at another, directly or through other draws."""
         before = tuple(self.latents)
         if site in self.latents:
             before = before[: before.index(site)]
@@ -72,13 +72,14 @@ class Trace(NamedTuple):
 
 
 class LatentModel(nn.Module):
-    """x -> encoder -> q(z|x) -> z -> decoder -> p(x|z), with a prior p(z); an autoencoder has None.
+    """x -> encoder -> q(z|x) -> z -> decoder -> p(x|z), with a prior p(z), or None for an autoencoder.
 
-    `forward` reads x and tells the story. The two are apart, so that a bound of many draws reads every row once: a
-    model with another generative process overrides `trace`, one whose encoder sees less than x overrides `read`.
+    `forward` is `read` (the encoder) followed by `trace` (draws and distributions), so that a bound with many draws
+    runs the encoder once per row. A model with another generative process overrides `trace`; one whose encoder takes
+    only part of x overrides `read`.
     """
 
-    labelled: ClassVar[bool] = False  # whether labels say what the units are: their number is then no choice
+    labelled: ClassVar[bool] = False  # True if units correspond to labels, so that n_components is fixed by y
 
     prior: Any  # a Prior, or None
 
@@ -93,7 +94,7 @@ class LatentModel(nn.Module):
     ) -> None:
         super().__init__()
         if prior is None and n_components is None:
-            raise ValueError("a model without a prior needs n_components, the size of its code.")
+            raise ValueError("a model without a prior needs n_components, the number of units of its code; got None.")
         self.n_units: Any = n_components
         self.encoder = encoder
         self.posterior = posterior
@@ -105,22 +106,22 @@ class LatentModel(nn.Module):
         super().__init_subclass__(**more)
         if cls.forward is not LatentModel.forward:
             raise TypeError(
-                f"{cls.__name__} overrides `forward`, which bounds do not call: put it into "
-                "trace(batch, raw, draw, copies=1), where raw is what `read` made of the batch."
+                f"{cls.__name__} overrides `forward`, which bounds do not call: override "
+                "trace(batch, raw, draw, copies=1) instead, where raw is the output of `read` for the batch."
             )
         if cls.encode is not LatentModel.encode and cls.trace is LatentModel.trace:
             raise TypeError(
-                f"{cls.__name__} overrides `encode`, which `trace` does not call: make q(z|x) in "
-                "posterior_from(raw, copies=1), where raw is what `read` made of the batch."
+                f"{cls.__name__} overrides `encode`, which `trace` does not call: override "
+                "posterior_from(raw, copies=1) instead, where raw is the output of `read` for the batch."
             )
 
     @property
     def n_components(self) -> int:
-        """J, the units of a code."""
+        """J, the number of units of a code."""
         return int(self.n_units if self.prior is None else self.prior.n_components)
 
     def read(self, batch: Batch) -> Tensor:
-        """The encoder's output for x, (*members, B, width): the raw numbers of a posterior; y is not seen."""
+        """The encoder's output for x, (*members, B, width): the raw values of a posterior. It does not depend on y."""
         return at_least_float32(self.encoder(batch.x))
 
     def encode(self, x: Tensor) -> Distribution:
@@ -128,7 +129,7 @@ class LatentModel(nn.Module):
         return self.posterior_from(self.read(Batch(x)))
 
     def posterior_from(self, raw: Tensor, copies: int = 1) -> Distribution:
-        """q(z|x) from what was read, of `copies` copies of every row."""
+        """q(z|x) from the output of `read`, for `copies` copies of each row."""
         return self.posterior.copies(raw, copies)
 
     def decode(self, z: Tensor) -> Distribution:
@@ -136,12 +137,12 @@ class LatentModel(nn.Module):
         return self.likelihood.given(self.decoder, z)
 
     def forward(self, rows: Batch | Tensor, draw: Draw) -> Trace:
-        """The trace of a batch; of a tensor x, of a batch without targets."""
+        """The trace of a batch; a tensor x is a batch without targets."""
         batch = Batch.of(rows)
         return self.trace(batch, self.read(batch), draw)
 
     def trace(self, batch: Batch, raw: Tensor, draw: Draw, copies: int = 1) -> Trace:
-        """The trace of `copies` copies of every row, in blocks (copies, B), from what `read` made of the batch."""
+        """The trace of `copies` copies of each row, in blocks (copies, B), from the output of `read` for the batch."""
         x, q = batch.copies(copies).x, self.posterior_from(raw, copies)
         z = draw(q)
         p = None if self.prior is None else self.prior(x, self.encode)

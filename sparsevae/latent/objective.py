@@ -1,7 +1,7 @@
-"""Objectives: named terms of a trace, and the weights they are added with.
+"""Objectives: weighted sums of named terms of a trace.
 
-A term maps a Trace to {name: (*members, B)} in nats per item, unweighted. The loss averages each term over items
-and adds them up with weights; it has shape (*members,), and its sum is what is differentiated.
+A term maps a Trace to {name: (*members, B)} in nats per item, unweighted. The loss is the weighted sum of the means of
+the terms over items, (*members,); training differentiates its sum over members.
 """
 
 from __future__ import annotations
@@ -31,53 +31,53 @@ def kl(trace: Trace) -> dict[str, Tensor]:
 
 
 def free_bits(floor: float) -> Term:
-    """The KL with `floor` nats free for every unit: sum_j max(floor, mean over the batch of KL_j).
+    """The KL with `floor` nats free per unit: sum_j max(floor, mean over the batch of KL_j).
 
-    Shape (*members, 1): the maximum is of the batch mean, so there is one number a batch. The name stays
-    `kl_<site>`, since it takes the KL's place and its weight; a unit below the floor feels no pressure.
+    Shape (*members, 1): the maximum is of the batch mean, so there is one number per batch. It is named `kl_<site>`,
+    since it replaces the KL and has its weight. A unit below the floor has no gradient.
     """
 
     def term(trace: Trace) -> dict[str, Tensor]:
         terms = {}
         for k, s in trace.latents.items():
-            units, choice = unit_divergence(s.q, s.p, s.value), selection_cost(s.p)
-            paid = 0.0 if choice is None else choice.mean(-1, keepdim=True)
-            terms[f"kl_{k}"] = units.mean(-2, keepdim=True).clamp_min(floor).sum(-1) + paid
+            units, cost = unit_divergence(s.q, s.p, s.value), selection_cost(s.p)
+            selection = 0.0 if cost is None else cost.mean(-1, keepdim=True)
+            terms[f"kl_{k}"] = units.mean(-2, keepdim=True).clamp_min(floor).sum(-1) + selection
         return terms
 
     return term
 
 
 class Objective(nn.Module):
-    """loss = sum_k weight_k * mean_B(term_k). A term without a weight counts once.
+    """loss = sum_k weight_k * mean_B(term_k). A term without a weight has weight 1.
 
-    Weights are buffers of shape () or (*members,), under the term's own name, for schedules to drive. A term whose
-    value of a row depends on the other rows says so by an attribute `compares_rows`.
+    Weights are buffers of shape () or (*members,), named after their terms, which schedules may set. A term whose value
+    for a row depends on the other rows has an attribute `compares_rows = True`.
     """
 
     def __init__(self, *terms: Term, weights: Mapping[str, float] | None = None) -> None:
         super().__init__()
         self.terms = terms
-        self.parts = nn.ModuleList(term for term in terms if isinstance(term, nn.Module))  # may have knobs of their own
+        self.parts = nn.ModuleList(term for term in terms if isinstance(term, nn.Module))  # they may have knobs
         self.compares_rows = any(getattr(term, "compares_rows", False) for term in terms)
         self.knobs = tuple(weights or ())
         for name, weight in (weights or {}).items():
             self.register_buffer(name, torch.tensor(float(weight)), persistent=False)
 
     def measure(self, trace: Trace) -> dict[str, Tensor]:
-        """Every term, (*members, B) or, where it belongs to the batch, (*members, 1); unweighted."""
+        """Every term, unweighted: (*members, B), or (*members, 1) for one of the whole batch."""
         found: dict[str, Tensor] = {}
         for term in self.terms:
             named = term(trace)
             if twice := found.keys() & named.keys():
-                raise ValueError(f"two terms are called {sorted(twice)}: kl and free_bits, say, exclude each other.")
+                raise ValueError(f"two terms are named {sorted(twice)}: use only one of them, such as kl or free_bits.")
             found |= named
         if unknown := set(self.knobs) - set(found):
             raise ValueError(f"weights for unknown terms {sorted(unknown)}; this model has {sorted(found)}.")
         return found
 
     def weigh(self, terms: Mapping[str, Tensor]) -> Tensor:
-        """The weighted sum of terms, averaged (*members,) or item by item (*members, B)."""
+        """The weighted sum of terms: of their means, (*members,), or per item, (*members, B)."""
         weighted = []
         for name, term in terms.items():
             weight = getattr(self, name) if name in self.knobs else None
@@ -87,9 +87,10 @@ class Objective(nn.Module):
         return functools.reduce(torch.add, weighted)
 
     def forward(self, trace: Trace) -> tuple[Tensor, dict[str, Tensor]]:
-        """The loss and the mean of every term, (*members,).
+        """The loss and the mean of each term, (*members,).
 
-        Discrete draws add what their estimator needs: a surrogate made of what each row cost.
+        For discrete draws with a score estimator the loss includes a surrogate with value 0, which has the gradient of
+        the estimate.
         """
         terms = self.measure(trace)
         choices = _scored(trace)
@@ -100,42 +101,43 @@ class Objective(nn.Module):
         means = {k: _of_draws(v, estimator).mean(-1) for k, v in terms.items()}
         loss = self.weigh(means)
         for site, choice in choices.items():
-            cost = self.weigh(_at_stake(terms, trace, site))
+            cost = self.weigh(_dependent(terms, trace, site))
             surrogate = choice.estimator.surrogate(cost, choice)
-            loss = loss + (surrogate - surrogate.detach()).mean(-1)  # it has a gradient and no value
+            loss = loss + (surrogate - surrogate.detach()).mean(-1)  # value 0
         return loss, means
 
 
 def _scored(trace: Trace) -> dict[str, Choice]:
-    """The discrete draws of a training trace whose estimators ask for the cost of each row, by site."""
+    """The discrete draws of a training trace whose estimators need the cost of each row, by site."""
     if trace.hard:
         return {}
     choices = {k: getattr(s.q, "choice", None) for k, s in trace.latents.items()}
     return {k: c for k, c in choices.items() if c is not None and c.estimator.scored}
 
 
-def _at_stake(terms: Mapping[str, Tensor], trace: Trace, site: str) -> dict[str, Tensor]:
-    """Terms that the draw at a site may change: all but the KLs and likelihoods that the trace says do not hear it.
+def _dependent(terms: Mapping[str, Tensor], trace: Trace, site: str) -> dict[str, Tensor]:
+    """The terms that may depend on the draw at a site, by `trace.depends`.
 
-    A KL in closed form depends on earlier draws alone, an exact law of labels on none: left in, they would add variance
-    and nothing else. A term of the whole batch is refused, since what it owes to one row cannot be told.
+    A KL in closed form depends on earlier draws only, and an exact distribution of labels on none: included in the cost
+    they would add variance to the gradient and change nothing else. A term of the whole batch is an error, since it
+    has no cost per row.
     """
     independent = {f"nll_{k}" for k in trace.observed if not trace.depends(k, site)}
     for k, s in trace.latents.items():
         if not (trace.depends(k, site) or (k == site and not closed_form(s.q, s.p))):
             independent.add(f"kl_{k}")
-    stake = {k: v for k, v in terms.items() if k not in independent}
+    dependent = {k: v for k, v in terms.items() if k not in independent}
     rows = max(v.shape[-1] for v in terms.values())
-    if whole := sorted(k for k, v in stake.items() if v.shape[-1] < rows):
+    if whole := sorted(k for k, v in dependent.items() if v.shape[-1] < rows):
         raise ValueError(
             f"the estimator of {site!r} learns from the cost of each row, and {whole} belong to the batch as a whole. "
-            "Take one that needs no cost: concrete, straight-through or straight-through-concrete."
+            "Use an estimator that needs no cost: concrete, straight-through or straight-through-concrete."
         )
-    return stake
+    return dependent
 
 
 def _of_draws(term: Tensor, estimator: Estimator) -> Tensor:
-    """The rows that are draws, where an estimator also looks elsewhere: the first blocks of (points, B)."""
+    """The rows of a term that are draws of q: the first `draws` of the `points` blocks of an estimator."""
     if estimator.points == estimator.draws or term.shape[-1] == 1:
         return term
     return term[..., : term.shape[-1] * estimator.draws // estimator.points]

@@ -1,25 +1,25 @@
-r"""Codes of counts as bytes: the fewest bits that a row of fixed width needs here, and exactly the same code back.
+r"""Lossless packing of codes of counts into bytes, with a fixed number of bits per row.
 
-A row of K counts whose sum is at most `cap` is a sequence of `cap` symbols: unit k as often as its count says, written
-k + 1, and 0 for what is left over, in rising order,
+A row of K counts whose sum is at most `cap` is written as `cap` symbols in ascending order: k + 1 as many times as the
+count of unit k, and 0 for the rest,
 
 .. math:: 0 \le s_1 \le s_2 \le \dots \le s_{cap} \le K, \qquad w = \lceil \log_2 (K + 1) \rceil
-   \text{ bits a symbol.}
+   \text{ bits per symbol.}
 
-Three layouts of a row, all of fixed width, so that any row can be read without the others:
+There are three layouts of a row, all of fixed width, so that any row can be read without the others:
 
-- **symbols**: each s_i in w bits. `cap` w bits, the bound that the others must beat.
-- **mask**, for codes of zeros and ones: bit k says whether unit k is on. K bits.
-- **split** (Elias, 1974; Fano, 1971): the lowest l bits of each s_i as they are; of the rest, h_i = s_i >> l, which
-  rises slowly, only the steps: bit h_i + i of a string of `cap` + (K >> l) bits is one. `cap` (l + 1) + (K >> l) bits,
-  with the l that makes them fewest.
+- **symbols**: each s_i in w bits; `cap` w bits.
+- **mask**, for codes of zeros and ones: bit k is 1 if unit k is on; K bits.
+- **split** (Elias, 1974; Fano, 1971): the lowest l bits of each s_i, then the ascending numbers h_i = s_i >> l as a
+  string of `cap` + (K >> l) bits in which bit h_i + i is 1; `cap` (l + 1) + (K >> l) bits, with the l that minimises
+  this number.
 
-`pack` takes the layout with the fewest bits. For K = 200 and cap = 40 these are 320 (symbols), 170 (split) and, where
-no count exceeds one, 200 (mask); no code of fixed width can do with less than log2 C(240, 40) = 152.1.
+`pack` uses the layout with the fewest bits. For K = 200 and cap = 40 these are 320 (symbols), 170 (split) and, if no
+count exceeds one, 200 (mask); the minimum for a code of fixed width is log2 C(240, 40) = 152.1.
 
-The bytes: a header (`Header`), little-endian, then the rows bit after bit with no gap between them, the most
-significant bit of a number and of a byte first; zeros fill the last byte. There is no checksum: that is for what
-carries the bytes. Symbols out of order or out of range are found all the same.
+The bytes: a header (`Header`), little-endian, then the rows as consecutive bits without gaps, the most significant bit
+of a number and of a byte first; zeros fill the last byte. There is no checksum: storage or transport provides one.
+Symbols out of order or out of range are detected.
 
 References
 ----------
@@ -35,19 +35,22 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse
 
-from sparsevae.checks import check_number
+from sparsevae.checks import In
 from sparsevae.metrics.arrays import Codes, plain
 
 MAGIC, VERSION = b"svzc", 1
 LAYOUTS = ("symbols", "mask", "split")
 _HEADER = struct.Struct("<4sBBQII")  # magic, version, layout, rows, K, cap: 22 bytes
-_MOST_UNITS, _MOST_COUNTS = 2**31 - 1, 2**24  # the columns of a CSR matrix are int32; float32 counts to 2^24
-_CHUNK = 1 << 18  # bits unfolded at a time, a byte each or more
+_MOST_UNITS, _MOST_COUNTS = (
+    2**31 - 1,
+    2**24,
+)  # int32 columns of a CSR matrix; integers exact in float32
+_CHUNK = 1 << 18  # bits unpacked at a time, each into a byte or more
 Array = np.ndarray[Any, Any]
 
 
 class Header(NamedTuple):
-    """What packed bytes say of themselves."""
+    """The header of packed bytes."""
 
     rows: int
     n_components: int
@@ -61,14 +64,14 @@ class Header(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Bytes of header and rows together."""
+        """Bytes of header and rows."""
         return _HEADER.size + -(-self.rows * self.bits // 8)
 
 
 def bits_per_row(n_components: int, cap: int, *, binary: bool = False) -> int:
-    """Bits that `pack` takes for a row of counts that sum to at most `cap`; `binary`: all of them are 0 or 1.
+    """Bits per row that `pack` uses for counts that sum to at most `cap` per row; `binary`: all counts are 0 or 1.
 
-    Never more than cap * ceil(log2(n_components + 1)).
+    At most cap * ceil(log2(n_components + 1)).
 
     >>> bits_per_row(200, 40), bits_per_row(200, 40, binary=True), bits_per_row(20, 40, binary=True)
     (170, 170, 20)
@@ -78,18 +81,18 @@ def bits_per_row(n_components: int, cap: int, *, binary: bool = False) -> int:
 
 
 def pack(Z: Codes, cap: int, n_components: int | None = None, *, remedy: str = "Pass a larger cap.") -> bytes:
-    """Codes of counts as bytes, `bits_per_row` bits a row behind a header of 22 bytes.
+    """Codes of counts as bytes: a header of 22 bytes, then `bits_per_row` bits per row.
 
     Parameters
     ----------
     Z : (n, K) CSR matrix or array
-        Whole numbers, 0 or above; no row sums to more than `cap`.
+        Whole numbers, 0 or above; the sum of each row is at most `cap`.
     cap : int
-        The most that a row may sum to: for a code of zeros and ones, the most units on.
+        The largest sum of a row: for a code of zeros and ones, the largest number of units on.
     n_components : int, optional
-        K, where it should be checked.
+        K, to check the number of columns.
     remedy : str
-        What would help where a row sums to more than `cap`: the end of that error.
+        The end of the error message for a row that sums to more than `cap`.
 
     Examples
     --------
@@ -110,7 +113,7 @@ def pack(Z: Codes, cap: int, n_components: int | None = None, *, remedy: str = "
     if codes.dtype.kind not in "biuf":
         raise ValueError(f"Z must hold counts, 0 or above; got values of type {codes.dtype}.")
     Z_csr: Any = scipy.sparse.csr_matrix(codes)
-    if not Z_csr.has_canonical_format:  # symbols must rise, and a unit must not come twice
+    if not Z_csr.has_canonical_format:  # sorts columns and merges duplicates
         Z_csr = Z_csr.copy()
         Z_csr.sum_duplicates()
     ends = Z_csr.indptr.astype(np.int64)
@@ -118,28 +121,28 @@ def pack(Z: Codes, cap: int, n_components: int | None = None, *, remedy: str = "
     layout = _best(K, cap, bool(counts.max(initial=0) <= 1))
     header = Header(n, int(K), int(cap), layout)
     parts = [_HEADER.pack(MAGIC, VERSION, LAYOUTS.index(layout), n, K, cap)]
-    step = 8 * max(1, _CHUNK // header.bits // 8)  # rows; eight of any width end with a byte
+    step = 8 * max(1, _CHUNK // header.bits // 8)  # rows; a multiple of 8 rows ends with a whole byte
     for start in range(0, n, step):
-        own = ends[start : start + step + 1]
-        part = slice(own[0], own[-1])
-        bits = _write(header, Z_csr.indices[part], counts[part], own - own[0])
+        block = ends[start : start + step + 1]
+        part = slice(block[0], block[-1])
+        bits = _write(header, Z_csr.indices[part], counts[part], block - block[0])
         parts.append(np.packbits(bits).tobytes())
     return b"".join(parts)
 
 
 def unpack(data: Any, rows: slice | None = None) -> Any:
-    """The codes that `pack` was given: a CSR matrix, float32, as from `transform`.
+    """The codes from which `pack` made the bytes: a CSR matrix, float32, as from `transform`.
 
-    It takes 4 bytes per row and 8 per non-zero, and little more is needed on the way; `rows` reads a part of them.
+    It takes 4 bytes per row and 8 per non-zero, and unpacking little more memory than that.
 
     Parameters
     ----------
     data : bytes, or anything with a buffer, such as a bytearray or a memory map
     rows : slice, optional
-        Only these rows; the bytes of rows outside the slice's first and last are not looked at.
+        The rows to unpack, by default all. Bytes before the first and after the last of them are not read.
     """
     if not (rows is None or isinstance(rows, slice)):
-        raise TypeError(f"rows must be a slice, such as slice(0, 100), or None for all; got {rows!r}.")
+        raise TypeError(f"rows must be a slice, such as slice(0, 100), or None for all rows; got {rows!r}.")
     buffer = _buffer(data)
     header = read_header(buffer)
     wanted = range(header.rows)[rows or slice(None)]
@@ -147,7 +150,8 @@ def unpack(data: Any, rows: slice | None = None) -> Any:
     stream, step = np.frombuffer(buffer[_HEADER.size :], np.uint8), max(1, _CHUNK // header.bits)
     most = (last - first) * min(header.cap, header.n_components)
     index = np.dtype(np.int32 if most < 2**31 else np.int64)
-    all_columns, all_counts, ends, end = bytearray(), bytearray(), bytearray(index.itemsize), 0  # these grow in place
+    all_columns, all_counts, ends = bytearray(), bytearray(), bytearray(index.itemsize)  # these grow in place
+    end = 0
     for start in range(first, last, step):
         n = min(step, last - start)
         begin = start * header.bits
@@ -164,7 +168,7 @@ def unpack(data: Any, rows: slice | None = None) -> Any:
 
 
 def read_header(data: Any) -> Header:
-    """Rows, units, cap and layout of packed bytes; a ValueError says why bytes are not such.
+    """Rows, units, cap and layout of packed bytes; a ValueError if they are not bytes from `pack`.
 
     >>> read_header(pack([[1, 0, 0]], cap=2))
     Header(rows=1, n_components=3, cap=2, layout='mask')
@@ -177,39 +181,39 @@ def read_header(data: Any) -> Header:
         )
     _, version, which, n, K, cap = _HEADER.unpack(buffer[: _HEADER.size])
     if version != VERSION:
-        raise ValueError(f"these codes were packed in version {version} of the format; this sparsevae reads {VERSION}.")
+        raise ValueError(f"these codes were packed with version {version} of the format; this package reads {VERSION}.")
     if which >= len(LAYOUTS) or not (0 < K <= _MOST_UNITS and 0 < cap <= _MOST_COUNTS):
-        raise ValueError(f"the header is damaged: layout {which}, {K} units, cap {cap}.")
+        raise ValueError(f"the header is damaged: it has layout {which}, {K} units, cap {cap}.")
     header = Header(n, K, cap, LAYOUTS[which])
     if len(buffer) != header.size:
-        trouble = "cut short" if len(buffer) < header.size else "followed by others"
-        raise ValueError(f"{n} rows of {header.bits} bits take {header.size} bytes; got {len(buffer)}: {trouble}.")
+        problem = "cut short" if len(buffer) < header.size else "followed by other bytes"
+        raise ValueError(f"{n} rows of {header.bits} bits take {header.size} bytes; got {len(buffer)}: {problem}.")
     spare = 8 * (header.size - _HEADER.size) - n * header.bits
     if spare and buffer[-1] & ((1 << spare) - 1):
-        raise ValueError(f"the last {spare} bits must be zeros that fill the last byte; the bytes are damaged.")
+        raise ValueError(f"the last {spare} bits must be zeros, which fill the last byte; the bytes are damaged.")
     return header
 
 
 def _low_bits(K: int, cap: int) -> int:
-    """l of the split layout: the number of low bits that makes cap (l + 1) + (K >> l) smallest."""
+    """l of the split layout: the number of low bits that minimises cap (l + 1) + (K >> l)."""
     return min(range(K.bit_length()), key=lambda low: cap * (low + 1) + (K >> low))
 
 
 def _widths(K: int, cap: int) -> dict[str, int]:
-    """Bits a row of every layout. K.bit_length() is ceil(log2(K + 1)), without rounding."""
+    """Bits per row of each layout. K.bit_length() is ceil(log2(K + 1)), without rounding."""
     K, cap = int(K), int(cap)
     low = _low_bits(K, cap)
     return {"symbols": cap * K.bit_length(), "mask": K, "split": cap * (low + 1) + (K >> low)}
 
 
 def _best(K: int, cap: int, binary: bool) -> str:
-    """The layout with the fewest bits; the first of LAYOUTS where several have."""
+    """The layout with the fewest bits; of equals the first in LAYOUTS."""
     widths = _widths(K, cap)
     return min((layout for layout in LAYOUTS if binary or layout != "mask"), key=widths.__getitem__)
 
 
 def _write(header: Header, columns: Array, counts: Array, ends: Array) -> Array:
-    """Rows as bits, (n, header.bits) of uint8; columns and counts one after the other, ends (n + 1,)."""
+    """Rows as bits, uint8 (n, header.bits), from the columns, counts and ends (n + 1,) of a CSR matrix."""
     n, (_, K, cap, layout) = len(ends) - 1, header
     if layout == "mask":
         bits = np.zeros((n, K), np.uint8)
@@ -227,7 +231,7 @@ def _write(header: Header, columns: Array, counts: Array, ends: Array) -> Array:
 
 
 def _read(header: Header, bits: Array, start: int) -> tuple[Array, Array, Array]:
-    """The inverse of `_write`: columns and counts one after the other, and how many of them each row has, (n,)."""
+    """The inverse of `_write`: columns and counts of the non-zeros, and the number of them per row, (n,)."""
     n, (_, K, cap, layout) = len(bits), header
     if layout == "mask":
         lengths = bits.sum(1, dtype=np.int64)
@@ -247,7 +251,7 @@ def _read(header: Header, bits: Array, start: int) -> tuple[Array, Array, Array]
     _check_rows((symbols[:, -1] <= K) & (symbols[:, 1:] >= symbols[:, :-1]).all(1), start)
     on = symbols > 0
     row, unit = np.repeat(np.arange(n), on.sum(1)), symbols[on]
-    first = np.ones(len(unit), bool)  # of a run of one symbol, whose length is the count
+    first = np.ones(len(unit), bool)  # the first of a run of equal symbols, whose length is the count
     first[1:] = (unit[1:] != unit[:-1]) | (row[1:] != row[:-1])
     begins = np.flatnonzero(first)
     counts = np.diff(begins, append=len(unit)).astype(np.float32)
@@ -255,8 +259,8 @@ def _read(header: Header, bits: Array, start: int) -> tuple[Array, Array, Array]
 
 
 def _number(width: int) -> np.dtype[Any]:
-    """The smallest unsigned integers of so many bits."""
-    return np.dtype(np.uint8 if width <= 8 else np.uint16 if width <= 16 else np.uint32)
+    """The smallest unsigned integer type with at least `width` bits."""
+    return np.min_scalar_type((1 << width) - 1)
 
 
 def _to_bits(numbers: Array, width: int) -> Array:
@@ -277,13 +281,13 @@ def _to_numbers(bits: Array, width: int) -> Array:
 
 
 def _check_size(n_components: int, cap: int) -> None:
-    units, most = f"an integer from 1 to {_MOST_UNITS}", f"an integer from 1 to {_MOST_COUNTS}"
-    check_number("n_components", n_components, units, lambda k: 0 < k <= _MOST_UNITS, whole=True)
-    check_number("cap", cap, f"{most}, the most that a row may sum to", lambda c: 0 < c <= _MOST_COUNTS, whole=True)
+    In(1, _MOST_UNITS).check("n_components", n_components, f"an integer from 1 to {_MOST_UNITS}", whole=True)
+    most = f"an integer from 1 to {_MOST_COUNTS}, the largest sum of a row"
+    In(1, _MOST_COUNTS).check("cap", cap, most, whole=True)
 
 
 def _counts(values: Array, cap: int, ends: Array, remedy: str) -> Array:
-    """A code's stored values as integers, if they are counts and no row has more than `cap`."""
+    """The stored values of a code as integers; a ValueError unless they are counts with at most `cap` per row."""
 
     def row(at: Any) -> int:
         return int(np.searchsorted(ends, at, side="right")) - 1
@@ -293,7 +297,7 @@ def _counts(values: Array, cap: int, ends: Array, remedy: str) -> Array:
         at = np.argmax(wrong)
         raise ValueError(
             f"pack takes counts, whole numbers of 0 or above; row {row(at)} has the value {values[at]}. Codes of real "
-            "values, such as those of VSC, have no packed form."
+            "values, such as those of VSC, cannot be packed."
         )
     expected = f"a row may sum to at most cap={cap}"
     if len(values) and values.max() > cap:

@@ -1,4 +1,4 @@
-"""Posteriors: families over units, q(z|x)."""
+"""Posteriors q(z|x): families over units."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from sparsevae.distributions.spike_slab import SpikeSlab
 from sparsevae.distributions.strip_counts import StripCounts
 from sparsevae.sampling.gradients import AlwaysOn, Estimator, per_member
 
-_SCALE_FLOOR = 1e-4  # keeps log q finite should a posterior's variance collapse
-_LOG_VARIANCE_CAP = 20.0  # or explode: a deviation of 22,026 against the prior's 1
+_SCALE_FLOOR = 1e-4  # keeps log q finite if the variance of a posterior goes to 0
+_LOG_VARIANCE_CAP = 20.0  # the same if it grows: a standard deviation of 22,026, the prior's being 1
 
 
 def _deviation(log_variance: Tensor) -> Tensor:
-    """A posterior's standard deviation, within bounds that keep log q finite also far from the training data."""
+    """The standard deviation of a posterior, bounded so that log q is finite also far from the training data."""
     return torch.exp(0.5 * hardtanh(log_variance, -math.inf, _LOG_VARIANCE_CAP)) + _SCALE_FLOOR
 
 
@@ -42,7 +42,7 @@ class GaussianPosterior(Family):
 
 
 class PointPosterior(Family):
-    """raw = loc -> the point itself: an autoencoder's code."""
+    """raw = loc -> Point(loc): the code of an autoencoder."""
 
     density: ClassVar[bool] = False
 
@@ -61,7 +61,7 @@ class SpikeSlabPosterior(Family):
         self.gate = gate
 
     def warmth(self) -> Tensor | None:
-        """How much of the slab a training draw sees; None: all of it."""
+        """The share of the slab in a training draw, as in `SpikeSlab.draw`; None: 1."""
         return None
 
     def forward(self, raw: Tensor) -> Distribution:
@@ -71,9 +71,10 @@ class SpikeSlabPosterior(Family):
 
 
 class WarmSpikeSlabPosterior(SpikeSlabPosterior):
-    """The same, whose training draws see only part of the slab: the spike warm-up of VSC's UAI version.
+    """SpikeSlabPosterior with the spike warm-up of VSC's UAI version: a share of the slab in training draws.
 
-    The knob `slab_warmup` (the papers' lambda) runs from 0 to 1: gates learn first, on noise; values come later.
+    The knob `slab_warmup` (the papers' lambda) goes from 0 to 1: at first slabs are noise and only gates carry
+    information on x.
     """
 
     knobs: ClassVar[tuple[str, ...]] = ("slab_warmup",)
@@ -88,7 +89,7 @@ class WarmSpikeSlabPosterior(SpikeSlabPosterior):
 
 
 class SlabPosterior(Family):
-    """raw = (loc, log-variance) -> SpikeSlab that is never off: the posterior that goes with alpha = 1."""
+    """raw = (loc, log-variance) -> SpikeSlab whose units are never off: the posterior for alpha = 1."""
 
     parts: ClassVar[int] = 2
     sparse: ClassVar[bool] = True
@@ -104,7 +105,7 @@ class SlabPosterior(Family):
 
 
 class DiscretePosterior(Family):
-    """A code of whole numbers: the `size` that its law has (a cap, or units in a group) and how training draws it."""
+    """A code of whole numbers, with the `size` of its distribution (cap, or units per group) and its training draw."""
 
     discrete: ClassVar[bool] = True
     sparse: ClassVar[bool] = True
@@ -120,7 +121,7 @@ class DiscretePosterior(Family):
 class CountsPosterior(DiscretePosterior):
     """raw = (feature logits, gate logit) -> Counts: `size` draws, each of them off or one of n features.
 
-    The codes of a `binary` one say which features there are, not how often.
+    With `binary`, codes are 1 where a count is 1 or more.
     """
 
     def __init__(self, size: int, draw: TrainingDraw, *, binary: bool = False) -> None:
@@ -142,7 +143,7 @@ class CountsPosterior(DiscretePosterior):
 
 
 class StripsPosterior(CountsPosterior):
-    """raw = log p_ck, strip after strip -> StripCounts; `size` strips, one thing in each at most."""
+    """raw = log p_ck, strip by strip -> StripCounts with `size` strips, each showing at most one object."""
 
     def width(self, n: int) -> int:
         return self.size * super().width(n)
@@ -169,14 +170,14 @@ class OneHotPosterior(DiscretePosterior):
 
 
 class HierarchicalPosterior(Family):
-    r"""raw = (loc, s, a, b) -> the law of z given x, Beta gates averaged out; `gates` and `given` are its two steps.
+    r"""raw = (loc, s, a, b) -> q(z|x) with Beta gates integrated out; `gates` is q(gamma|x), `given` q(z|gamma, x).
 
     .. math:: \gamma_j \sim \mathrm{Beta}(a_j, b_j), \qquad
        z_j \mid \gamma_j \sim \gamma_j\,\delta_0 + (1 - \gamma_j)\,\mathcal N(\mu_j, \sigma_j^2)
 
-    gamma is P(off), told by its logit. The law of z is linear in gamma, so averaging leaves E[gamma] in its place: a
-    spike-and-slab with p_on = b / (a + b), exactly. With `spike` above 0 an off unit is N(0, spike^2) instead.
-    Training takes `n_gamma` draws of gamma an item and `n_z` of z for each of them.
+    gamma is P(off), represented by its logit. The density of z is linear in gamma, so integrating over gamma replaces
+    it by E[gamma]: q(z|x) is exactly a spike-and-slab with p_on = b / (a + b). With `spike` above 0 a unit that is off
+    is N(0, spike^2) instead. Training takes `n_gamma` draws of gamma per item and `n_z` of z for each of them.
     """
 
     parts: ClassVar[int] = 4
@@ -185,16 +186,16 @@ class HierarchicalPosterior(Family):
     def __init__(self, gate: Estimator, spike: float = 0.0, n_gamma: int = 1, n_z: int = 1) -> None:
         super().__init__()
         self.gate, self.spike = gate, spike
-        self.repeats = n_gamma * n_z  # rows that an item takes, beside those that the gate asks for
-        self.shared = n_z * gate.points  # rows with one gamma
+        self.repeats = n_gamma * n_z  # rows per item, times those of the gate's estimator
+        self.shared = n_z * gate.points  # rows that share one gamma
 
     def gates(self, raw: Tensor) -> LogitBeta:
-        """q(gamma|x): concentrations softplus + 1e-5, held within [.5, 100]; the gradient passes as if they were not.
+        """q(gamma|x): concentrations softplus + 1e-5, clamped to [.5, 100] with a straight-through gradient.
 
-        Below, draws would crowd at 0 and 1, above, nothing is left to learn.
+        Below .5 draws concentrate at 0 and 1; above 100 the distribution hardly changes.
         """
-        free = softplus(raw[..., raw.shape[-1] // 2 :]) + 1e-5
-        a, b = (free.detach().clamp(0.5, 100.0) + (free - free.detach())).chunk(2, -1)
+        unclamped = softplus(raw[..., raw.shape[-1] // 2 :]) + 1e-5
+        a, b = (unclamped.detach().clamp(0.5, 100.0) + (unclamped - unclamped.detach())).chunk(2, -1)
         return LogitBeta(a, b, validate_args=False)
 
     def given(self, raw: Tensor, gamma: Tensor) -> Distribution:

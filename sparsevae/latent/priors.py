@@ -1,4 +1,4 @@
-"""Priors: (x, encode) -> Distribution over units. Fixed ones ignore both arguments."""
+"""Priors: (x, encode) -> Distribution over units. All but `PseudoInputs` ignore both arguments."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ Encode = Callable[[Tensor], Distribution]
 class Prior(nn.Module):
     """p(z), shape (J,) or (*members, 1, J), broadcast against q(z|x) of shape (*members, B, J).
 
-    `marginal` is what samples are drawn from; `forward` what q(z|x) is measured against, the same unless it depends on
-    x. A prior that learns may look at rows before training (`start`) and after it (`after_training`), both in the
-    network's units.
+    `marginal` is p(z), from which samples are drawn; `forward` is the p of KL(q(z|x) || p), which is the marginal
+    unless it depends on x. A prior may initialise itself from rows before training (`start`) and update itself from
+    rows after it (`after_training`), both in the units of the networks.
     """
 
     def __init__(self, n_components: int) -> None:
@@ -39,10 +39,10 @@ class Prior(nn.Module):
         return self.marginal(encode)
 
     def start(self, x: Tensor) -> None:
-        """See some rows, (n, D), before the first step."""
+        """Initialise from some rows, (n, D), before the first step."""
 
     def after_training(self, x: Tensor) -> None:
-        """See all training rows after the last step, block by block, (n, D)."""
+        """Update from all training rows, block by block, (n, D), after the last step."""
 
 
 class StandardNormal(Prior):
@@ -61,9 +61,9 @@ class StandardNormal(Prior):
 
 
 class FixedSpikeSlab(StandardNormal):
-    """Each unit is on with probability alpha, and then N(0, 1). alpha = 1 is the standard normal prior.
+    """Each unit is on with probability alpha, and then N(0, 1). With alpha = 1 it is the standard normal prior.
 
-    `alpha` is one number, or one for each member of a stack of models.
+    `alpha` is a number, or a list of one per member of a stack of models.
     """
 
     logits: Tensor
@@ -82,9 +82,9 @@ class FixedSpikeSlab(StandardNormal):
 
 
 class FixedCounts(Prior):
-    """`cap` draws, each on with probability p_on (the paper's lambda0) and then any feature alike (alpha = 1/K).
+    """`cap` draws, each on with probability p_on (the paper's lambda0), then a uniform feature (alpha = 1/K).
 
-    `learned` fits lambda0 and the features' probabilities.
+    With `learned`, lambda0 and the probabilities of features are parameters.
     """
 
     gate: Tensor
@@ -112,9 +112,9 @@ class FixedCounts(Prior):
 
 
 class FixedCapped(Prior):
-    """Gates alike, of which at most `cap` are on, and in the mean that `share` of as many; `learned` starts from there.
+    """Identical gates, at most `cap` of them on, with an expected number of share min(cap, J) on.
 
-    Without a limit, cap >= J, the share is P(on).
+    If cap >= J, `share` is P(on). With `learned`, the logits are parameters that start at these values.
     """
 
     def __init__(self, n_components: int, cap: int, share: float, *, learned: bool = False) -> None:
@@ -128,7 +128,7 @@ class FixedCapped(Prior):
 
 
 class FixedOneHots(Prior):
-    """Groups of `categories` units, one of each on, all alike; `learned` fits their probabilities."""
+    """Groups of `categories` units, one per group on, uniformly; with `learned`, the logits are parameters."""
 
     def __init__(self, n_components: int, categories: int, *, learned: bool = False) -> None:
         super().__init__(n_components)
@@ -140,9 +140,9 @@ class FixedOneHots(Prior):
 
 
 class BetaGates(StandardNormal):
-    """gamma ~ Beta(alpha, beta) for every unit, gamma = P(off), and z given gamma off or N(0, 1): HSVAE's prior.
+    """gamma ~ Beta(alpha, beta) per unit, gamma = P(off), and z given gamma off or N(0, 1): HSVAE's prior.
 
-    `gates` is p(gamma), of its logit, and `given` p(z|gamma); `marginal` averages over gamma,
+    `gates` is p(gamma), of its logit, and `given` p(z|gamma); `marginal` is p(z), with gamma integrated out:
     p_on = beta / (alpha + beta).
     """
 
@@ -167,7 +167,7 @@ class BetaGates(StandardNormal):
 
 
 class SparseNormals(Prior):
-    """Two Gaussians for every unit, narrow with probability `off`, wide else: MAT's sparse prior."""
+    """TwoNormals per unit: narrow with probability `off`, else N(0, 1); MAT's sparse prior."""
 
     off: Tensor
 

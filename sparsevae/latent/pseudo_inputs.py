@@ -1,9 +1,9 @@
-"""Pseudo-inputs: a prior made of what the encoder says about a few learned inputs, chosen between by x (VSC, UAI).
+"""Pseudo-inputs: a prior from the posteriors of a few learned inputs, with weights that depend on x (VSC, UAI).
 
-q(z|x) is measured against q(z|x_u*), where a selection function picks u* among U learned pseudo-inputs. Three ways to
-select are published or sound, each a map x (B, D) -> weights (B, U); the prior that samples and bounds use is always
-the mixture sum_u rho_u q(z|x_u), rho the mean choice over the training rows (erratum 32). Leading dimensions mean
-members: each has its own inputs, its own choice and its own rho.
+The KL is of q(z|x) and q(z|x_u*), where a selection function selects u* among U learned pseudo-inputs. There are three
+selection functions x (B, D) -> weights (B, U): ours and two published ones. Samples and bounds always use the mixture
+sum_u rho_u q(z|x_u), where rho is the mean of the weights over the training rows (erratum 32). Leading dimensions are
+members: each has its own inputs, selection and rho.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from sparsevae.networks.dense import Linear
 class Selection(nn.Module):
     """x (*members, B, D) or shared (B, D) -> weights (*members, B, U) from one linear layer."""
 
-    charged: ClassVar[bool] = False  # whether the KL pays for the choice
+    charged: ClassVar[bool] = False  # whether the KL includes KL(w || rho)
 
     def __init__(self, n_features: int, n_inputs: int, members: tuple[int, ...] = ()) -> None:
         super().__init__()
         self.layer = Linear(n_features, n_inputs, members)
 
     def sharpen(self, logits: Tensor) -> Tensor:
-        """Gate logits of the pseudo-inputs' codes, (*members, U, J), as the prior uses them."""
+        """The gate logits of the prior's components, (*members, U, J), from those of q(z|x_u)."""
         return logits
 
 
 class Softmax(Selection):
-    """Ours: softmax(logits / temperature), normalised, and KL(w || rho) is paid: the objective is a bound."""
+    """Ours: softmax(logits / temperature); the KL includes KL(w || rho), so that the objective is a bound."""
 
     charged: ClassVar[bool] = True
     temperature: ClassVar[float] = 0.5
@@ -46,10 +46,10 @@ class Softmax(Selection):
 
 
 class Paper(Selection):
-    """The supplement's: ReLU, divided by the sum, then sigmoid(60 (w - 1/2)), not normalised.
+    """That of the supplement: ReLU, divided by the sum, then sigmoid(60 (w - 1/2)), not normalised.
 
-    Where no input has more than half of the sum, which is how 20 inputs start, every weight is about 2e-12 and so is
-    its gradient: the KL is off and may stay so.
+    If no input has more than half of the sum, which is how 20 inputs start, every weight and its gradient are small
+    (about 2e-12 if the shares are small): the KL has no effect and may never get one.
     """
 
     def forward(self, x: Tensor) -> Tensor:
@@ -59,7 +59,7 @@ class Paper(Selection):
 
 
 class Authors(Selection):
-    """The authors' code: sigmoids, normalised to sum 1; pseudo-inputs' gates go through sigmoid(10 (p_on - 1/2))."""
+    """That of the authors' code: sigmoids normalised to sum 1; gates of the components are sigmoid(10 (p_on - 1/2))."""
 
     def forward(self, x: Tensor) -> Tensor:
         return torch.softmax(logsigmoid(self.layer(x)), -1)  # sigmoids over their sum, without 0/0
@@ -73,7 +73,7 @@ SELECTIONS: dict[str, type[Selection]] = {"softmax": Softmax, "paper": Paper, "a
 
 
 class PseudoInputs(Prior):
-    """U learned inputs, encoded by the model's own encoder; x chooses between them.
+    """A mixture of the posteriors q(z|x_u) at U learned inputs x_u; in the KL its weights depend on x.
 
     Parameters
     ----------
@@ -82,7 +82,7 @@ class PseudoInputs(Prior):
     selection : Selection
         x -> weights over inputs.
     members : tuple of int
-        Leading dimensions of a stack of models, those of `selection` and of the encoder too.
+        Leading dimensions of a stack of models, as those of `selection` and the encoder.
     """
 
     rho: Tensor
@@ -95,12 +95,12 @@ class PseudoInputs(Prior):
         self.inputs = nn.Parameter(torch.zeros(*members, n_inputs, n_features))
         self.selection = selection
         self.register_buffer("rho", torch.full((*members, n_inputs), 1.0 / n_inputs))
-        self.register_buffer("rows", torch.zeros(members))  # that rho is a mean over
+        self.register_buffer("rows", torch.zeros(members))  # the number of rows that rho is the mean over
 
     def _components(self, encode: Encode) -> SpikeSlab:
         q = encode(self.inputs)
         if not isinstance(q, SpikeSlab):
-            raise TypeError(f"pseudo-inputs need an encoder that gives a SpikeSlab, got {type(q).__name__}.")
+            raise TypeError(f"pseudo-inputs need a posterior that is a SpikeSlab, got {type(q).__name__}.")
         logits = self.selection.sharpen(q.logits)
         return SpikeSlab(logits, q.loc, q.scale, validate_args=False, finite=True)
 
@@ -108,29 +108,30 @@ class PseudoInputs(Prior):
         return SpikeSlabMixture(self._components(encode), self.rho)
 
     def forward(self, x: Tensor, encode: Encode) -> Distribution:
-        """What q(z|x) is measured against. Outside training the choice is normalised and paid for, whatever the recipe:
-        a KL that is reported is a bound on the one to the mixture.
+        """The p of KL(q(z|x) || p). Outside training weights are normalised and KL(w || rho) is included for every
+        selection: the KL is then an upper bound on that to the mixture.
         """
         choice = self.selection(x)
-        if self.training:
-            return Selected(self._components(encode), self.rho, choice, charged=self.selection.charged)
-        return Selected(self._components(encode), self.rho, _normalised(choice), charged=True)
+        charged = self.selection.charged or not self.training
+        weights = choice if self.training else normalised(choice)
+        return Selected(self._components(encode), self.rho, weights, charged=charged)
 
     def start(self, x: Tensor) -> None:
-        """Begin at real rows, (*members, n, D) or shared (n, D); again from the first, where they are too few."""
+        """Set the inputs to the first rows of x, (*members, n, D) or shared (n, D), repeated if n < U."""
         index = torch.arange(self.inputs.shape[-2], device=x.device) % x.shape[-2]
         with torch.no_grad():
             self.inputs.copy_(x[..., index, :])
 
     def after_training(self, x: Tensor) -> None:
-        """rho = the mean of the normalised choice over all rows that it has seen, from one call to the next."""
-        share = _normalised(self.selection(x)).sum(-2)
+        """Update rho, the mean of the normalised weights over the rows of all calls."""
+        share = normalised(self.selection(x)).sum(-2)
         seen, new = self.rows.unsqueeze(-1), x.shape[-2]
         rho = (self.rho * seen + share) / (seen + new)
-        rho = rho.clamp_min(1e-6)  # an input that no row chose stays possible
+        rho = rho.clamp_min(1e-6)  # an input that no row selects keeps some weight
         self.rho.copy_(rho / rho.sum(-1, keepdim=True))
         self.rows.add_(new)
 
 
-def _normalised(choice: Tensor) -> Tensor:
+def normalised(choice: Tensor) -> Tensor:
+    """Weights (..., U) divided by their sum."""
     return choice / choice.sum(-1, keepdim=True).clamp_min(1e-30)

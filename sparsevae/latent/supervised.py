@@ -17,15 +17,15 @@ from sparsevae.latent.priors import Prior
 from sparsevae.likelihoods.base import Likelihood
 from sparsevae.sampling.draw import Draw
 
-Targets = Callable[[Distribution, Tensor], Distribution]  # from q(z|x) and a draw of it to the law of y
+Targets = Callable[[Distribution, Tensor], Distribution]  # (q(z|x), a draw of it) -> the distribution of y
 _NO_X = "this model predicts y from x and has no p(x|z)."
 
 
 class Discriminative(LatentModel):
-    """q(z|x), and what it says of y. There is no p(x|z).
+    """q(z|x) and a distribution of y that depends on it. There is no p(x|z).
 
-    Where `targets` is an `exact` distribution of y nothing has to be drawn: the mean stands in the place of the draw,
-    and no bound can be made of the trace.
+    If `targets` returns an `exact` distribution of y, z is not drawn: the site has the mean of q(z|x) in place of a
+    draw, and the trace is not hard, so that it has no bound.
     """
 
     labelled: ClassVar[bool] = True
@@ -59,10 +59,10 @@ class Discriminative(LatentModel):
 
 
 class Generative(Discriminative):
-    """q(z|x), what it says of y, and p(x|z). A code of two parts says of y what its first part says.
+    """q(z|x), a distribution of y that depends on it, and p(x|z). With a code of two parts, y depends on the first.
 
-    The parts are sites of their own, z and free, so that every estimator of gradients finds its draw. They are
-    independent given x, and an exact law of y hears neither.
+    The parts are separate sites, z and free, so that each gradient estimator has its own draw. They are independent
+    given x, and an exact distribution of y depends on the draw of neither.
     """
 
     def decode(self, z: Tensor) -> Distribution:
@@ -79,4 +79,5 @@ class Generative(Discriminative):
 
 
 def parts_of(dist: Distribution) -> tuple[Distribution, ...]:
+    """The parts of a Concatenated; a tuple of one for any other distribution."""
     return dist.parts if isinstance(dist, Concatenated) else (dist,)

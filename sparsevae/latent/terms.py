@@ -1,7 +1,7 @@
-"""Terms that papers add to, or put in the place of, the KL: capacity, total correlation, MMD, aggregate sparsity.
+"""Terms that papers add to the KL or use in its place: capacity, total correlation, MMD, aggregate sparsity.
 
-Each maps a Trace to named values in nats per item; one that is a statement about the whole batch has shape
-(*members, 1). See `objective` for the plain ones.
+Each maps a Trace to named values in nats per item; a term of the whole batch has shape (*members, 1). `objective` has
+the NLL and the KL.
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ from torch.distributions import Independent, Normal
 from sparsevae.distributions.mixtures import Selected
 from sparsevae.latent.model import Trace
 from sparsevae.latent.objective import Term, kl
+from sparsevae.latent.pseudo_inputs import normalised
 from sparsevae.sampling.derivatives import first_only
 
 
 class Capacity(nn.Module):
-    """|mean over the batch of KL - C|, as `capacity_gap` (Burgess et al., 2018), and the KL to look at, as `kl_z`.
+    """|mean over the batch of KL - C|, as `capacity_gap` (Burgess et al., 2018), and the KL for the record, as `kl_z`.
 
     The absolute value is of the batch mean, not the mean of absolute values. C is the knob `capacity`.
     """
@@ -40,29 +41,29 @@ class Capacity(nn.Module):
 
 
 def weighted(n_rows: int, batch: int, like: Tensor) -> Tensor:
-    """Minibatch-weighted sampling: every row of the batch stands for N of NM pairs; log(1/(N M)), (M, M).
+    """Minibatch-weighted sampling: log weights log(1/(N M)) for all pairs of the batch, (M, M).
 
-    Biased (with N = 8, M = 4, two units it reads MI 3.01 and TC 2.50 where 1.24 and .49 are true): MI by log M, where
-    posteriors never meet, to log N, where they are all one. Its gradients are usable, its values are not.
+    Biased (with N = 8, M = 4 and two units it gives MI 3.01 and TC 2.50, the true values being 1.24 and .49): MI is too
+    large by log M, if posteriors do not overlap, up to log N, if they are all equal. Use its gradients, not its values.
     """
     return like.new_full((batch, batch), -math.log(n_rows * batch))
 
 
 def stratified(n_rows: int, batch: int, like: Tensor) -> Tensor:
-    """Minibatch-stratified sampling: log weights that make the estimate of q(z) itself unbiased, (M, M).
+    """Minibatch-stratified sampling: log weights for which the estimate of q(z) is unbiased, (M, M).
 
     1/N for the row that z came from, (N - M')/(N M') for one other, 1/M' for the rest, M' = M - 1.
     """
     others = max(batch - 1, 1)
     row = torch.arange(batch, device=like.device)
-    ahead = (row - row[:, None]) % batch  # no writes by index: a CUDA graph cannot fetch the number
+    ahead = (row - row[:, None]) % batch  # no writes by index: a CUDA graph cannot read the index from the host
     one = math.log(max(n_rows - others, 1e-12) / (n_rows * others))
     rest = like.new_full((batch, batch), -math.log(others))
     return torch.where(ahead == 0, -math.log(n_rows), torch.where(ahead == 1, one, rest))
 
 
 TC_ESTIMATORS: dict[str, Callable[[int, int, Tensor], Tensor]] = {"weighted": weighted, "stratified": stratified}
-"""How a batch of M rows estimates q(z) over N: by name."""
+"""Log weights for estimating q(z) over N rows from a batch of M, by name."""
 
 
 def total_correlation(n_rows: int, log_weights: Callable[[int, int, Tensor], Tensor]) -> Term:
@@ -72,8 +73,8 @@ def total_correlation(n_rows: int, log_weights: Callable[[int, int, Tensor], Ten
        + \sum_j KL(q(z_j) \,\|\, p(z_j))
 
     With L_ik = log q(z_i | x_k) of every pair of the batch and log weights w_ik, log q(z_i) is
-    logsumexp_k(w_ik + sum_j L_ikj) and log q(z_ij) is logsumexp_k(w_ik + L_ikj). The estimates depend on M, most of
-    all where it is small.
+    logsumexp_k(w_ik + sum_j L_ikj) and log q(z_ij) is logsumexp_k(w_ik + L_ikj). The estimates depend on M, most
+    strongly if it is small.
     """
 
     def term(trace: Trace) -> dict[str, Tensor]:
@@ -97,9 +98,9 @@ _KERNELS = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 
 
 class _KernelSum(torch.autograd.Function):
-    """Sum over kernels, pairs and units of k(a_i, b_k) = C / (C + d^2), its gradient by hand; (..., n, J) -> (...).
+    """Sum over kernels, pairs and units of k(a_i, b_k) = C / (C + d^2), (..., n, J) -> (...); hand-written gradient.
 
-    dk/da = -2 C d / (C + d^2)^2 for d = a - b. It is summed over pairs at once, so that nothing of size n x n is kept.
+    dk/da = -2 C d / (C + d^2)^2 for d = a - b. The forward pass sums it over pairs, so that no n x n tensor is kept.
     """
 
     @staticmethod
@@ -123,13 +124,13 @@ def mmd(trace: Trace) -> dict[str, Tensor]:
     r"""Squared maximum mean discrepancy between the batch of codes and a draw of the prior, as `mmd` (MAT).
 
     Per unit, kernels k(a, b) = C / (C + (a - b)^2) with C = 2s; sums over pairs i != k divided by n(n - 1), the cross
-    sum times 2/n^2; added up over six s and over units. Zero in the mean where the laws are the same.
+    sum times 2/n^2; summed over six s and over units. Its expectation is 0 if the distributions are equal.
     """
     site = trace.latents["z"]
     if site.reference is None:
-        raise ValueError("the MMD compares with a draw of the prior: this trace has none at site 'z'.")
+        raise ValueError("the MMD compares with a draw of the prior, and site 'z' of this trace has none.")
     z, r, n = site.value, site.reference, site.value.shape[-2]
-    if n < 2:  # one row has no spread to compare
+    if n < 2:  # undefined for one row
         return {"mmd": 0.0 * z.sum((-2, -1)).unsqueeze(-1)}
 
     def kernel(a: Tensor, b: Tensor) -> Tensor:
@@ -142,27 +143,27 @@ def mmd(trace: Trace) -> dict[str, Tensor]:
 
 
 class AggregateSparsity(nn.Module):
-    """J KL_B(mean gate of the chosen pseudo-inputs; alpha), as `sparsity`: keeps the learned prior sparse (VSC, UAI).
+    """J KL_B(mean gate of the selected pseudo-inputs; alpha), as `sparsity`: keeps the learned prior sparse (VSC, UAI).
 
-    The mean is over units, and over pseudo-inputs by the normalised choice of x. It is no part of the bound. `alpha` is
-    one number, or for a stack of models one a member, (*members,).
+    The mean is over units, and over pseudo-inputs with the normalised weights of x. It is no part of the bound. `alpha`
+    is a number, or for a stack of models one per member, (*members,).
     """
 
     def __init__(self, alpha: float | Tensor) -> None:
         super().__init__()
         self.alpha: float | Tensor
         if isinstance(alpha, Tensor):
-            self.register_buffer("alpha", alpha.unsqueeze(-1), persistent=False)  # meets (*members, B)
+            self.register_buffer("alpha", alpha.unsqueeze(-1), persistent=False)  # against (*members, B)
         else:
             self.alpha = alpha
 
     def forward(self, trace: Trace) -> dict[str, Tensor]:
         p = trace.latents["z"].p
         if not isinstance(p, Selected):
-            raise TypeError(f"aggregate sparsity is of pseudo-inputs; this prior is a {type(p).__name__}.")
-        choice = p.choice / p.choice.sum(-1, keepdim=True).clamp_min(1e-30)
+            raise TypeError(f"aggregate sparsity needs a prior of pseudo-inputs, got a {type(p).__name__}.")
+        choice = normalised(p.choice)
         gates = p.components.p_on.mean(-1)  # (U,), or (*members, U)
         on = (choice * (gates.unsqueeze(-2) if gates.dim() > 1 else gates)).sum(-1)
-        off, tiny = 1 - on, torch.finfo(on.dtype).tiny  # log 0 would leave the value alone, not the gradient
+        off, tiny = 1 - on, torch.finfo(on.dtype).tiny  # log 0 would make the gradient NaN
         cost = on * (on.clamp_min(tiny) / self.alpha).log() + off * (off.clamp_min(tiny) / (1 - self.alpha)).log()
         return {"sparsity": p.event_shape[0] * cost}

@@ -15,34 +15,34 @@ from sparsevae.inputs.stats import Span
 from sparsevae.sampling.draw import Draw
 
 REGISTRY: dict[str, type[Likelihood]] = {}
-"""Likelihoods by name: every subclass that gives itself one."""
+"""Likelihoods by name: every subclass that defines `name`."""
 
 
 class Likelihood(Family):
-    """A family over data: the one class per likelihood. A class with a `name` is registered under it.
+    """A family over data. A subclass that defines `name` is registered under it.
 
-    `discrete` ones have probabilities, the others densities (which change with units).
+    `discrete` likelihoods have probabilities, the others densities (which depend on the units of the data).
 
     Attributes
     ----------
     name : str
-        What a constructor's `likelihood` names it by.
+        Its name in the constructor's `likelihood`.
     note : str
-        What the help text of `likelihood` adds to the name.
+        A remark on it in the help text of `likelihood`.
     kind : str
-        The kind of data that it describes, as `Input.kind`.
+        The kind of data it is for, as `Input.kind`.
     settings : tuple of str
-        The constructor's arguments that it takes, in order: numbers above 0, on which its scores depend.
+        The constructor parameters that it takes, in order: numbers above 0, on which its scores depend.
     scalings : tuple of str
         Legal values of `scale`; scale="auto" means the first.
     support : tuple (float, float)
-        The least and the largest value that it describes.
+        The smallest and the largest value with a density or probability above 0.
     whole : bool
-        Whether it describes whole numbers alone.
+        Whether only whole numbers have a probability above 0.
     atom : bool
-        Whether exact zeros have a probability of their own: scaling must leave the data as they are.
+        Whether exact zeros have a probability of their own: scaling must not move zeros.
     least_variance : float
-        Values are scaled so that some column varies by this much, since it would not see less; 0 for no such limit.
+        A lower bound on the variance of the distribution; the data are scaled so that some column has more. 0: none.
     """
 
     name: ClassVar[str] = "likelihood"
@@ -69,15 +69,15 @@ class Likelihood(Family):
 
     @classmethod
     def of(cls, settings: Mapping[str, Any]) -> Self:
-        """The likelihood with its own among these settings."""
+        """The likelihood, constructed from its own entries of `settings`."""
         return cls(*(settings[name] for name in cls.settings))
 
     def describe(self) -> dict[str, float]:
-        """The settings a score depends on."""
+        """The settings that scores depend on."""
         return {name: getattr(self, name) for name in self.settings}
 
     def refuses(self, data: Span) -> str | None:
-        """Why data of that span cannot be described; None where they can."""
+        """Why data with that range of values cannot be used; None if they can."""
         low, high = self.support
         if not (data.low < low or data.high > high or (self.whole and not data.whole)):
             return None
@@ -88,7 +88,7 @@ class Likelihood(Family):
         return f'likelihood="{self.name}" needs {kind}{extent}, got {found}'
 
     def given(self, decoder: nn.Module, z: Tensor) -> Distribution:
-        """p(x|z). For most the decoder's output for z is all they need; one may call it again as x unfolds."""
+        """p(x|z), by default from one call of the decoder; a subclass may call it again, once per position of x."""
         p: Distribution = self(at_least_float32(decoder(z)))
         return p
 
@@ -105,5 +105,5 @@ class Likelihood(Family):
         return 0.0 if self.discrete else scaling.log_det
 
     def meaning(self, scaling: Scaling, blocks: Iterable[Tensor]) -> str:
-        """What a score of these scaled rows is, as `SparseCoder.score_meaning` says it."""
+        """The meaning of a score of these scaled rows, as `SparseCoder.score_meaning` returns it."""
         return "bound" if scaling.reversible else "normalised-row density"

@@ -13,7 +13,7 @@ from sparsevae.likelihoods.base import Likelihood
 
 
 class BernoulliData(Likelihood):
-    """raw = logits -> Bernoulli pixels. On grey values in [0, 1] log_prob is a cross-entropy (erratum 33)."""
+    """raw = logits -> Bernoulli pixels. For grey values in [0, 1] log_prob is minus a cross-entropy (erratum 33)."""
 
     name = "bernoulli"
     discrete: ClassVar[bool] = True

@@ -1,4 +1,4 @@
-"""Likelihoods by name: every class of this folder that has one. "auto" is chosen by the data."""
+"""Likelihoods by name: every class of this folder that has one. "auto" depends on the data."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ LIKELIHOODS: tuple[str, ...] = ("auto", *_OF_NUMBERS)
 """The likelihoods a constructor may name."""
 
 HELP = f"{', '.join(f'{n} ({c.note})' if c.note else n for n, c in _OF_NUMBERS.items())} or auto."
-"""What the help text of `likelihood` lists."""
+"""The list in the help text of `likelihood`."""
 
 
 def users_of(setting: str) -> str:
-    """The likelihoods that take a setting, as a help text lists them.
+    """The likelihoods that take a setting, for a help text.
 
     >>> users_of("variance_floor")
     "likelihood='gaussian' or 'spike-slab'"
@@ -34,9 +34,9 @@ def users_of(setting: str) -> str:
 
 
 def choose(name: str, data: Stats, scale: str, *, binarise: bool) -> str:
-    """The likelihood's name for these data: "auto" is bernoulli for what scaling makes 0 and 1, else gaussian."""
+    """The name of the likelihood for these data: "auto" is bernoulli if scaled values are 0 and 1, else gaussian."""
     if name != "auto":
         return name
-    one = divisor(scale, data) or 0.0  # what moves zeros leaves them alone where there is nothing else
+    one = divisor(scale, data) or 0.0  # None: scaling moves zeros, but not if all values are 0
     binary = bool(data.levels) and data.levels <= {0.0, one} and scale != "unit-norm"
     return BernoulliData.name if binary or binarise else GaussianData.name

@@ -13,11 +13,11 @@ from sparsevae.likelihoods.base import Likelihood
 from sparsevae.sampling.draw import draw_from
 from sparsevae.sampling.noise import Noise
 
-_REACH = 30.0  # of log rates: e^30 counts, summed over a row, are far from float32's limit of e^88
+_LOG_RATE_LIMIT = 30.0  # a sum of rates of e^30 over a row is far from float32's limit of e^88
 
 
 class PoissonData(Likelihood):
-    """raw = log rate, within -30 and 30 -> Poisson counts."""
+    """raw = log rate, clamped to [-30, 30] -> Poisson counts."""
 
     name = "poisson"
     discrete: ClassVar[bool] = True
@@ -26,12 +26,13 @@ class PoissonData(Likelihood):
     scalings = ("none",)
 
     def forward(self, raw: Tensor) -> Distribution:
-        return Independent(Poisson(raw.clamp(-_REACH, _REACH).exp(), validate_args=False), 1, validate_args=False)
+        rate = raw.clamp(-_LOG_RATE_LIMIT, _LOG_RATE_LIMIT).exp()
+        return Independent(Poisson(rate, validate_args=False), 1, validate_args=False)
 
 
 @draw_from.register
 def _(q: Poisson, noise: Noise, hard: bool) -> Tensor:
-    """Observations only, no gradient passes: the least k with P(x <= k) of at least a uniform number, by bisection."""
+    """The smallest k with P(x <= k) >= u for a uniform u, by bisection. For observations: no gradient passes."""
     u, rate = noise.uniform(q.rate).double(), q.rate.double()
     below, k = torch.full_like(rate, -1.0), (rate + 8 * rate.sqrt() + 30).ceil()
     while bool((k - below > 1).any()):

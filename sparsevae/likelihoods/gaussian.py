@@ -14,10 +14,10 @@ from sparsevae.likelihoods.base import Likelihood
 
 
 class GaussianData(Likelihood):
-    """raw = (loc, s) -> N(loc, floor + softplus(s)): a mean and a learned variance for every value.
+    """raw = (loc, s) -> N(loc, floor + softplus(s)): a mean and a learned variance per value.
 
-    Without the floor a constant pixel lets the variance fall to 0 and the density grow without limit, so the floor
-    is a setting that every score depends on and that is stored and reported with it.
+    Without the floor the variance of a constant pixel falls to 0 and its density grows without limit. So scores depend
+    on the floor, and it is stored and reported with them.
     """
 
     name = "gaussian"

@@ -15,8 +15,8 @@ from sparsevae.likelihoods.base import Likelihood
 class SpikeSlabData(Likelihood):
     """raw = (loc, s, logits) -> SpikeSlab: each value is exactly 0, or N(loc, floor + softplus(s)).
 
-    For sparse codes as data: log(1 - p_on) for a zero, log p_on + log N for any other value. Sizes are learned
-    only where a unit is on.
+    For data that are sparse codes: log_prob is log(1 - p_on) for a zero, log p_on + log N for any other value. The
+    Gaussian is fitted to non-zero values only.
     """
 
     name = "spike-slab"

@@ -1,16 +1,16 @@
-r"""Sentences as data: rows of word numbers that end in EOS, and the law p(x|z) that a recurrent net gives them.
+r"""Sentences as data: rows of word numbers that end in EOS, and their distribution p(x|z) from a recurrent net.
 
 A sentence of n words is n + 1 whole numbers, its words and EOS, padded on the right with PAD. EOS is part of it: with
-h_t made from z and the words before position t,
+h_t computed from z and the words before position t,
 
 .. math:: \log p(x|z) = \sum_{t \le \text{EOS}} \log \mathrm{softmax}(W h_t + b)_{x_t}
 
-is a log-probability. Those of all sentences of any length sum to one, less what the softmax gives to PAD, which no
-sentence holds: little after training, and lost to the score, which stays a bound.
+is a log-probability. The probabilities of all sentences of any length sum to at most one: the softmax also gives a
+probability to PAD, which occurs in no sentence. It is small after training, and a score stays a lower bound.
 
-(batch x time x vocabulary) logits would be the largest tensor of a sentence model by far: 2.5 GB for 512 sentences of
-61 positions and 20,000 words, and as much again for everything made of them. They are made a chunk of positions at a
-time, and of each chunk the probabilities wait for the backward pass where all of them are small enough.
+Logits of shape (batch, time, vocabulary) would be by far the largest tensor of a sentence model: 2.5 GB for 512
+sentences of 61 positions and 20,000 words, and as much for each tensor computed from them. They are computed for a
+chunk of positions at a time; probabilities are kept for the backward pass only if all of them are small enough.
 """
 
 from __future__ import annotations
@@ -31,20 +31,19 @@ from sparsevae.sampling.draw import Draw
 
 
 class SentenceDistribution(Distribution):
-    """p(x|z), the law of any sentence given z: a writer is asked what it foretells before each of the sentence's words.
+    """p(x|z), the distribution of sentences given z. `log_prob` runs the writer on the sentence (teacher forcing).
 
-    So nobody but this law has to know of teacher forcing. Rows may have fewer positions than `event_shape` says: a
-    sentence is the same with less padding.
+    Rows may have fewer positions than `event_shape`: the log-probability does not depend on the padding.
 
     Parameters
     ----------
     writer : nn.Module
-        (z, tokens (B, T)) -> states (B, T, H); the state at t has heard z and what stands before t.
+        (z, tokens (B, T)) -> states (B, T, H); the state at t is a function of z and tokens[:, :t].
     projection : Linear
         From states to logits.
     z : Tensor (B, J)
     positions : int
-        Most positions of a sentence, EOS included: what `event_shape` says.
+        The largest number of positions of a sentence, EOS included: `event_shape`.
     chunk : int
         As in `Tokens`.
     """
@@ -56,20 +55,17 @@ class SentenceDistribution(Distribution):
         self.writer, self.projection, self.z, self.chunk = writer, projection, z, chunk
         super().__init__(z.shape[:-1], torch.Size([positions]), validate_args=False)
 
-    def given_words(self, tokens: Tensor) -> Tokens:
-        """The law along one sentence, position by position, (B, T)."""
-        return Tokens(self.writer(self.z, tokens), self.projection.weight, self.projection.bias, self.chunk)
-
     def log_prob(self, value: Tensor) -> Tensor:
-        """log p(x|z) of whole sentences, EOS counted, (B, T) -> (B,); -inf for a row that never ends."""
-        return self.given_words(value).log_prob(value)
+        """log p(x|z) of sentences with their EOS, (B, T) -> (B,); -inf for a row without EOS."""
+        states = self.writer(self.z, value)
+        return Tokens(states, self.projection.weight, self.projection.bias, self.chunk).log_prob(value)
 
 
 class TokenData(Likelihood):
-    """raw = a writer's states (..., T, H) -> Tokens; a writer and z -> SentenceDistribution.
+    """raw = the states of a writer (..., T, H) -> Tokens; `given` a writer and z: SentenceDistribution.
 
-    Holds the projection, which is one with the cross-entropy. `positions` are the most that a row has, `longest` those
-    of the longest sentence, EOS included.
+    The projection to logits belongs to the likelihood, since logits and log-probabilities are computed together.
+    `positions` is the number of columns of a row, `longest` that of the longest sentence, EOS included.
     """
 
     name = "tokens"
@@ -92,14 +88,14 @@ class TokenData(Likelihood):
         return SentenceDistribution(decoder, self.projection, z, self.positions, self.chunk)
 
     def point(self, p: Distribution) -> Tensor:
-        """The likeliest word every time, (B, longest)."""
+        """Greedy sentences: the most probable word at each position, (B, longest)."""
         return self.write(p)
 
     def draw(self, p: Distribution, draw: Draw) -> Tensor:
         return self.write(p, "sample", noise=draw.noise)
 
     def write(self, p: Distribution, how: str = "greedy", **settings: Any) -> Tensor:
-        """A sentence per code of p, (B, longest), by `networks.recurrent.generate`, in blocks of one size."""
+        """One sentence per code of p, (B, longest), by `networks.recurrent.generate`, in blocks of equal size."""
         p = cast(SentenceDistribution, p)
         z, size = p.z, texts_at_once(p.z.device)
         sentences = [z.new_zeros((0, self.longest), dtype=torch.int64)]
@@ -110,7 +106,7 @@ class TokenData(Likelihood):
         return torch.cat(sentences)
 
     def width(self, n: int) -> int:
-        """The states of n positions."""
+        """The number of values of the states of n positions."""
         return n * self.projection.weight.shape[-1]
 
     def forward(self, raw: Tensor) -> Distribution:

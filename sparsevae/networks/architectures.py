@@ -1,8 +1,8 @@
 """Encoders and decoders by name: a dense pair, stacks of convolutions for images, recurrent nets for texts.
 
 An image is a row of H W C numbers in that order, channels last. An encoder maps (*members, B, D) or shared (B, D) to
-(*members, B, raw_z), a decoder (*members, B, J) to (*members, B, raw_x); the decoder's steps are the encoder's,
-transposed, from the last to the first. A text is a row of word numbers, and its decoder is asked word by word.
+(*members, B, raw_z), a decoder (*members, B, J) to (*members, B, raw_x); the steps of a decoder are those of the
+encoder, transposed and in reverse order. A text is a row of word numbers; its decoder also takes the previous words.
 """
 
 from __future__ import annotations
@@ -21,46 +21,45 @@ from sparsevae.networks.recurrent import Embedding, Projection, Reader, SharedEm
 
 
 class Sizes(NamedTuple):
-    """What two networks must fit."""
+    """The sizes of inputs and outputs of two networks."""
 
     features: int  # D, the encoder's input
-    raw_z: int  # numbers that the posterior needs
+    raw_z: int  # raw values of the posterior
     units: int  # J, the decoder's input
-    raw_x: int  # numbers that the likelihood needs
+    raw_x: int  # raw values of the likelihood
     hidden: tuple[int, ...] = ()
     image_shape: tuple[int, ...] | None = None
     members: tuple[int, ...] = ()
-    words: Embedding | None = None  # of texts: a vector for every word, which both networks use
+    words: Embedding | None = None  # for texts: the embedding, which both networks share
 
 
 class Pair(NamedTuple):
-    """How to build an encoder and its decoder."""
+    """Functions that build an encoder and its decoder."""
 
     encoder: Callable[[Sizes], nn.Module]
     decoder: Callable[[Sizes], nn.Module]
 
 
 Image = tuple[int, int, int]  # height, width, channels
-Between = Callable[[int, tuple[int, ...]], list[nn.Module]]  # channels and members -> what follows a convolution
 
 
 class Step(NamedTuple):
-    """One convolution, what follows it, and what goes before its transpose in the decoder (None: the same)."""
+    """One convolution, the layers after it, and those before its transpose in the decoder."""
 
     channels: int
     kernel: int
     stride: int
-    after: Between
-    mirrored: Between | None = None
+    after: str = ""  # names for `_layers`
+    mirrored: str = ""  # by default those of `after`
     bias: bool = True
-    deviation: float | None = None  # of the initial weights; None means torch's default law
+    deviation: float | None = None  # standard deviation of the initial weights; None: torch's default
 
 
 _IMAGES = {64: (8, 8), 784: (28, 28), 1024: (32, 32), 3072: (32, 32, 3)}  # of scikit-learn's digits, MNIST, CIFAR
 
 
 def image_hint(n: int) -> str:
-    """What rows of n values could be as images, in words; empty where no common size is known.
+    """The end of a message that suggests an image_shape for rows of n values; empty if n is no common size.
 
     >>> image_hint(64), image_hint(65)
     ('; if they are images, pass image_shape=(8, 8) (--image-shape 8,8)', '')
@@ -71,7 +70,7 @@ def image_hint(n: int) -> str:
 
 
 def image_of(sizes: Sizes) -> Image:
-    """(height, width, channels) of a row: as given, or square and grey where D allows it."""
+    """(height, width, channels) of a row: image_shape, or by default square and grey if D is a square number."""
     given, n = sizes.image_shape, sizes.features
     side = math.isqrt(n)
     height, width, *more = (side, side) if given is None else (int(v) for v in given)
@@ -83,12 +82,12 @@ def image_of(sizes: Sizes) -> Image:
             f"image_shape must be given, as (height, width) or (height, width, channels): the rows have {n} features, "
             f"which is no square image{image_hint(n)}."
         )
-    holds = height * width * channels
-    raise ValueError(f"image_shape must be that of a row, which has {n} features; got {given!r}, which holds {holds}.")
+    values = height * width * channels
+    raise ValueError(f"image_shape must be that of a row, which has {n} features; got {given!r}, which holds {values}.")
 
 
 def _exactly(sizes: Sizes, side: int, grey: bool, name: str) -> Image:
-    """The image, or an error where a published stack has another size."""
+    """The image, or a ValueError if a published stack is for another size."""
     image = image_of(sizes)
     if image[:2] != (side, side) or (grey and image[2] != 1):
         wanted = f"{side} x {side} x 1 (grey)" if grey else f"{side} x {side}"
@@ -97,28 +96,18 @@ def _exactly(sizes: Sizes, side: int, grey: bool, name: str) -> Image:
     return image
 
 
-def _nothing(channels: int, members: tuple[int, ...]) -> list[nn.Module]:
-    return []
-
-
-def _relu(channels: int, members: tuple[int, ...]) -> list[nn.Module]:
-    return [nn.ReLU()]
-
-
-def _leaky(channels: int, members: tuple[int, ...]) -> list[nn.Module]:
-    return [nn.LeakyReLU(0.2)]
-
-
-def _norm_relu(channels: int, members: tuple[int, ...]) -> list[nn.Module]:
-    return [BatchNorm(channels, members), nn.ReLU()]
-
-
-def _norm_leaky(channels: int, members: tuple[int, ...]) -> list[nn.Module]:
-    return [BatchNorm(channels, members), nn.LeakyReLU(0.2)]
+def _layers(names: str, channels: int, members: tuple[int, ...]) -> list[nn.Module]:
+    """Layers of maps with so many channels, by names: "norm", "relu", "leaky"."""
+    made: dict[str, Callable[[], nn.Module]] = {
+        "norm": lambda: BatchNorm(channels, members),
+        "relu": nn.ReLU,
+        "leaky": lambda: nn.LeakyReLU(0.2),
+    }
+    return [made[name]() for name in names.split()]
 
 
 def _maps(image: Image, steps: Sequence[Step]) -> list[Image]:
-    """The image, and what every step makes of it."""
+    """The shapes of the image and of the output of each step."""
     maps = [image]
     for step in steps:
         height, width = (same(n, step.kernel, step.stride)[0] for n in maps[-1][:2])
@@ -129,17 +118,14 @@ def _maps(image: Image, steps: Sequence[Step]) -> list[Image]:
 def _down(image: Image, steps: Sequence[Step], members: tuple[int, ...]) -> nn.Sequential:
     """Rows of images -> rows of the last step's maps."""
     layers: list[nn.Module] = [ToImage(*image, members)]
-    for (height, width, n_in), step in zip(_maps(image, steps)[:-1], steps, strict=True):
-        n_out, kernel, stride = step[:3]
-        layers.append(
-            Convolution((height, width), n_in, n_out, kernel, stride, members, bias=step.bias, deviation=step.deviation)
-        )
-        layers += step.after(n_out, members)
+    for (*size, n_in), step in zip(_maps(image, steps)[:-1], steps, strict=True):
+        layers.append(Convolution(size, n_in, *step[:3], members, bias=step.bias, deviation=step.deviation))
+        layers += _layers(step.after, step.channels, members)
     return nn.Sequential(*layers, ToRows(members))
 
 
 def _up(image: Image, steps: Sequence[Step], members: tuple[int, ...], raw_x: int) -> nn.Sequential:
-    """Rows of the last step's maps -> rows of `raw_x` numbers, the same number of them for every pixel."""
+    """Rows of the last step's maps -> rows of `raw_x` numbers, the same number of them for each pixel."""
     parts, rest = divmod(raw_x, math.prod(image))
     if rest:
         raise ValueError(
@@ -149,20 +135,10 @@ def _up(image: Image, steps: Sequence[Step], members: tuple[int, ...], raw_x: in
     maps = _maps(image, steps)
     layers: list[nn.Module] = [ToImage(*maps[-1], members)]
     for i, step in reversed(list(enumerate(steps))):
-        height, width, n_out = maps[i]
-        layers += (step.mirrored or step.after)(step.channels, members)
-        layers.append(
-            TransposedConvolution(
-                (height, width),
-                step.channels,
-                n_out if i else parts * n_out,
-                step.kernel,
-                step.stride,
-                members,
-                bias=step.bias,
-                deviation=step.deviation,
-            )
-        )
+        *size, n_out = maps[i]
+        sizes = size, step.channels, n_out if i else parts * n_out, step.kernel, step.stride
+        layers += _layers(step.mirrored or step.after, step.channels, members)
+        layers.append(TransposedConvolution(*sizes, members, bias=step.bias, deviation=step.deviation))
     return nn.Sequential(*layers, ToRows(members, parts))
 
 
@@ -176,9 +152,9 @@ def _dense_decoder(s: Sizes) -> nn.Module:
 
 def _conv_steps(image: Image) -> list[Step]:
     """4 x 4 kernels of stride 2 with 32, 64, 128, 128, ... channels; at least one."""
-    steps = [Step(32, 4, 2, _relu)]
+    steps = [Step(32, 4, 2, "relu")]
     while max(_maps(image, steps)[-1][:2]) > 4:
-        steps.append(Step(min(128, 2 * steps[-1].channels), 4, 2, _relu))
+        steps.append(Step(min(128, 2 * steps[-1].channels), 4, 2, "relu"))
     return steps
 
 
@@ -199,19 +175,19 @@ def _conv_decoder(s: Sizes) -> nn.Module:
 def _asperti_steps(head: int) -> list[Step]:
     """28 - 14 - 14 - 7 - 4 - 4 - 2 - 2 - 1, then the heads (here one of twice their width).
 
-    The table calls all kernels but the heads' 3 x 3; its parameter counts say 2 x 2 for the last three (4,128 =
-    2 * 2 * 32 * 32 + 32). Where two convolutions follow each other there is nothing between them.
+    According to the paper's table all kernels but those of the heads are 3 x 3; its parameter counts are those of 2 x 2
+    for the last three (4,128 = 2 * 2 * 32 * 32 + 32). There is no layer between two successive convolutions.
     """
     return [
-        Step(16, 3, 2, _norm_relu),
-        Step(32, 3, 1, _nothing),
-        Step(32, 3, 2, _norm_relu),
-        Step(32, 3, 2, _nothing),
-        Step(32, 3, 1, _norm_relu),
-        Step(32, 2, 2, _nothing),
-        Step(32, 2, 1, _norm_relu),
-        Step(32, 2, 2, _nothing),
-        Step(head, 1, 1, _nothing),
+        Step(16, 3, 2, "norm relu"),
+        Step(32, 3, 1),
+        Step(32, 3, 2, "norm relu"),
+        Step(32, 3, 2),
+        Step(32, 3, 1, "norm relu"),
+        Step(32, 2, 2),
+        Step(32, 2, 1, "norm relu"),
+        Step(32, 2, 2),
+        Step(head, 1, 1),
     ]
 
 
@@ -224,15 +200,15 @@ def _asperti_decoder(s: Sizes) -> nn.Module:
 
 
 def _mat_steps(head: int, head_bias: bool) -> list[Step]:
-    """32 - 16 - 8 - 4 - 1 with weights from N(0, .02^2), leaky on the way down; only the encoder's head has biases.
+    """32 - 16 - 8 - 4 - 1, weights from N(0, .02^2), leaky ReLU in the encoder; only the encoder's head has biases.
 
-    The decoder has batch statistics at all three of its maps, the encoder from the second on.
+    The decoder normalises all three of its maps over the batch, the encoder all but the first.
     """
     return [
-        Step(32, 4, 2, _leaky, _norm_relu, bias=False, deviation=0.02),
-        Step(64, 4, 2, _norm_leaky, _norm_relu, bias=False, deviation=0.02),
-        Step(128, 4, 2, _norm_leaky, _norm_relu, bias=False, deviation=0.02),
-        Step(head, 4, 4, _nothing, bias=head_bias, deviation=0.02),
+        Step(32, 4, 2, "leaky", "norm relu", bias=False, deviation=0.02),
+        Step(64, 4, 2, "norm leaky", "norm relu", bias=False, deviation=0.02),
+        Step(128, 4, 2, "norm leaky", "norm relu", bias=False, deviation=0.02),
+        Step(head, 4, 4, bias=head_bias, deviation=0.02),
     ]
 
 
@@ -245,10 +221,10 @@ def _mat_decoder(s: Sizes) -> nn.Module:
 
 
 def _sentences(s: Sizes) -> tuple[Embedding, int]:
-    """The embedding that both share, and the size of their states."""
+    """The embedding, which both networks share, and the size of their states."""
     if s.words is None or len(s.hidden) != 1 or s.members:
         raise ValueError(
-            "network='gru' reads texts, has one size of hidden, that of its states, and no members; got "
+            "network='gru' needs texts, one size of hidden, that of its states, and no members; got "
             f"{'numbers' if s.words is None else 'texts'}, hidden={s.hidden} and members={s.members}."
         )
     return s.words, s.hidden[0]
@@ -271,7 +247,7 @@ NETWORKS: dict[str, Pair] = {
     "mat": Pair(_mat_encoder, _mat_decoder),
     "gru": Pair(_gru_encoder, _gru_decoder),
 }
-"""The networks a constructor may name. One more stack is two functions and one line here."""
+"""The networks a constructor may name. A new one is two functions and one line here."""
 
 
 def chosen(network: str, *, texts: bool) -> str:
@@ -282,15 +258,15 @@ def chosen(network: str, *, texts: bool) -> str:
 
 
 _GLOBAL_NOISE = (
-    "whose noise comes from torch's global random state: a run could be neither repeated nor resumed. Leave it out; "
+    "whose noise comes from torch's global random state: a run could be neither repeated nor resumed. Remove it; "
     "the noise of z regularises already."
 )
 
 
 def _check_noise(name: str, own: nn.Module, n_in: int) -> None:
-    """Refuse a network that says two things of the same rows in training: its noise is not ours to seed.
+    """Refuse a network whose outputs in training differ between two calls: its noise has no seed of ours.
 
-    Looked for in what it says, since torch's random state also moves when other threads draw.
+    Outputs are compared, rather than torch's random state, since that also changes when other threads draw.
     """
     before = torch.get_rng_state()
     x, outputs = torch.randn(16, n_in, generator=torch.Generator().manual_seed(0)), list[Tensor]()
@@ -298,16 +274,16 @@ def _check_noise(name: str, own: nn.Module, n_in: int) -> None:
         try:
             with torch.no_grad():
                 outputs.append(copy.deepcopy(own).cpu().train()(x))
-        except Exception:  # what it cannot take is told by those who call it next
+        except Exception:  # `with_head` reports inputs that it cannot take
             return
     first, second = outputs
     if isinstance(first, Tensor) and not torch.equal(first.nan_to_num(), second.nan_to_num()):
         torch.set_rng_state(before)
-        raise ValueError(f"{name} holds something like RReLU or F.dropout, {_GLOBAL_NOISE}")
+        raise ValueError(f"{name} uses noise such as that of RReLU or F.dropout, {_GLOBAL_NOISE}")
 
 
 def with_head(name: str, own: nn.Module, n_in: int, n_out: int, weights: torch.Generator | None) -> nn.Module:
-    """A user's own network, (B, n_in) -> (B, any width), with its weights, and a linear head to n_out."""
+    """A user's own network, (B, n_in) -> (B, any width), with its own weights, and a linear head to n_out."""
     if any(isinstance(m, nn.modules.dropout._DropoutNd) for m in own.modules()):
         raise ValueError(f"{name} holds a Dropout layer, {_GLOBAL_NOISE}")
     _check_noise(name, own, n_in)

@@ -1,12 +1,13 @@
-"""Convolutions and batch statistics, of many members at once.
+"""Convolutions and batch normalisation of several members at once.
 
-Between these layers the M members lie side by side as channels, (B, M C, H, W), so that one grouped convolution
-serves all: `ToImage` leads there from rows, `ToRows` back.
+Between these layers the M members are blocks of channels, (B, M C, H, W), so that one grouped convolution computes
+all of them: `ToImage` converts rows to this form, `ToRows` back.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import ClassVar
 
 import torch
@@ -25,14 +26,14 @@ class ToImage(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         (height, width, channels), count = self.shape, math.prod(self.members)
-        if count == 1 and 1 in (channels, height * width):  # as it is, with strides that compilers foresee
+        if count == 1 and 1 in (channels, height * width):  # no copy, and strides that compilers expect
             return x.reshape(-1, channels, height, width)
         x = x.expand(*self.members, *x.shape[-2:]).reshape(count, -1, height, width, channels)
         return x.permute(1, 0, 4, 2, 3).reshape(-1, count * channels, height, width).contiguous()
 
 
 class ToRows(nn.Module):
-    """(B, M P C, H, W) -> (*members, B, P H W C): all of a likelihood's first parameters, then all of its second."""
+    """(B, M P C, H, W) -> (*members, B, P H W C): first all first parameters of a likelihood, then all second ones."""
 
     def __init__(self, members: tuple[int, ...] = (), parts: int = 1) -> None:
         super().__init__()
@@ -41,7 +42,7 @@ class ToRows(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         count, (_, channels, height, width) = math.prod(self.members), x.shape
         each = channels // (count * self.parts)
-        if count == 1 and 1 in (each, height * width):  # as it is, with strides that compilers foresee
+        if count == 1 and 1 in (each, height * width):  # no copy, and strides that compilers expect
             rows = x.flatten(1).unsqueeze(0)
         else:
             rows = x.reshape(-1, count, self.parts, each, height, width).permute(1, 0, 2, 4, 5, 3).flatten(2)
@@ -49,7 +50,7 @@ class ToRows(nn.Module):
 
 
 def same(n: int, kernel: int, stride: int) -> tuple[int, int, int]:
-    """ceil(n / stride) outputs of a convolution over n values, and the zeros that takes before and after them.
+    """The number of outputs of a convolution over n values, ceil(n / stride), and the zeros to add before and after.
 
     >>> same(28, 3, 2), same(7, 3, 2), same(32, 4, 2)
     ((14, 0, 1), (4, 1, 1), (16, 1, 1))
@@ -62,14 +63,14 @@ def same(n: int, kernel: int, stride: int) -> tuple[int, int, int]:
 class _Kernels(Layer):
     """Square kernels between images of one size, (H, W), and maps of ceil(H / stride) x ceil(W / stride).
 
-    Initially by torch's default law, uniform on +-1/sqrt(fan), or N(0, deviation^2) with biases of 0.
+    Initial weights are torch's default, uniform on +-1/sqrt(fan), or N(0, deviation^2) with biases of 0.
     """
 
     transposed: ClassVar[bool]
 
     def __init__(
         self,
-        size: tuple[int, int],
+        size: Sequence[int],
         n_in: int,
         n_out: int,
         kernel: int,
@@ -80,14 +81,16 @@ class _Kernels(Layer):
         deviation: float | None = None,
     ) -> None:
         super().__init__()
-        if kernel < stride:
-            raise ValueError(f"a kernel of {kernel} skips pixels at a stride of {stride}: it must be as large.")
-        self.size, self.stride, self.groups, self.deviation = size, stride, math.prod(members), deviation
+        self.size, self.stride = tuple(size), stride
+        self.groups, self.deviation = math.prod(members), deviation
         channels = (n_in, n_out) if self.transposed else (n_out, n_in)
         self.weight = nn.Parameter(torch.empty(*members, *channels, kernel, kernel))
         self.bias = nn.Parameter(torch.empty(*members, n_out)) if bias else None
         (_, top, bottom), (_, left, right) = (same(n, kernel, stride) for n in size)
-        self.before, self.more = (top, left), (0, right - left, 0, bottom - top)  # zeros: around, and at the ends
+        self.before, self.more = (
+            (top, left),
+            (0, right - left, 0, bottom - top),
+        )  # zeros on both sides, and those after the end
 
     def reset(self, generator: torch.Generator) -> None:
         bound = 1 / math.sqrt(self.weight.shape[-3:].numel())
@@ -101,7 +104,7 @@ class _Kernels(Layer):
                     p.zero_()
 
     def _folded(self) -> tuple[Tensor, Tensor | None]:
-        """Weights and biases of all members, one after the other."""
+        """Weights and biases of all members, concatenated along the output channels."""
         return self.weight.flatten(0, -4), None if self.bias is None else self.bias.flatten()
 
 
@@ -129,10 +132,10 @@ class TransposedConvolution(_Kernels):
 
 
 class BatchNorm(Layer):
-    """Every channel to mean 0 and variance 1 over the batch, then a learned scale and shift.
+    """Normalise each channel to mean 0 and variance 1 over the batch, then apply a learned scale and shift.
 
-    While the model is not training, running means of the batches' statistics serve instead. No count of batches is
-    kept: everything here has the members' dimensions, four numbers a channel.
+    In eval mode the running means of the batch statistics are used instead. No number of batches is stored: all state
+    has the dimensions of members, with four numbers per channel.
     """
 
     running_mean: Tensor

@@ -1,6 +1,6 @@
-"""Networks: tensor -> tensor. Here the dense layers; those for images are in `convolutions`.
+"""Dense layers; those for images are in `convolutions`.
 
-Every layer may carry leading member dimensions, so that many models of one shape train as one: inputs are
+A layer may have leading member dimensions, so that several models of one shape are trained together: inputs are
 (*members, B, D_in) or shared (B, D_in), outputs (*members, B, D_out).
 """
 
@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 
 class Layer(nn.Module):
-    """A layer of ours. Its weights are undefined until `initialise`: construction touches no random state."""
+    """A layer whose weights are undefined until `initialise`: its constructor uses no random state."""
 
     def reset(self, generator: torch.Generator) -> None:
         """Draw the weights from an explicit generator."""
@@ -24,14 +24,15 @@ class Layer(nn.Module):
 
 
 _FEW = 16
-"""Outputs. Below 12, and with a D_in that 4 does not divide, MKL rounds a row by its place in the batch."""
+"""The smallest number of outputs. With fewer than 12, and a D_in not divisible by 4, the rounding of a row by MKL
+depends on its position in the batch."""
 
 
 class Linear(Layer):
     """y = x W^T + b with W (*members, D_out, D_in); without members, torch's own linear map.
 
-    Without gradients what it says of a row on a CPU depends on that row alone: it has more outputs than are asked for
-    where few are. (Training, whose batches are drawn anyway, does not pay for that.)
+    Without gradients, the output for a row on a CPU depends on that row only: if there are few outputs, more are
+    computed and dropped. (Training does not need this, since its batches are random.)
     """
 
     def __init__(self, n_in: int, n_out: int, members: tuple[int, ...] = ()) -> None:
@@ -40,7 +41,7 @@ class Linear(Layer):
         self.bias = nn.Parameter(torch.empty(*members, n_out))
 
     def reset(self, generator: torch.Generator) -> None:
-        """Uniform on +-1/sqrt(D_in), torch's default law."""
+        """Uniform on +-1/sqrt(D_in), torch's default."""
         bound = 1 / math.sqrt(self.weight.shape[-1])
         with torch.no_grad():
             self.weight.uniform_(-bound, bound, generator=generator)
@@ -67,9 +68,9 @@ def mlp(sizes: Sequence[int], members: tuple[int, ...] = (), *, activate_last: b
 
 
 class Branched(nn.Module):
-    """A dense net with a smaller one beside it that gives one number more, (..., D) -> (..., n_out + 1).
+    """A dense net with n_out outputs, and a branch with one more, (..., D) -> (..., n_out + 1).
 
-    The branch starts at the input, or at the net's hidden layer number `shared`.
+    The branch starts at the input, or at the hidden layer number `shared` of the net.
     """
 
     def __init__(
@@ -93,9 +94,9 @@ class Branched(nn.Module):
 
 
 def initialise(module: nn.Module, generator: torch.Generator | None) -> None:
-    """Draw the weights of every layer of ours, in order; a user's own layers keep what they came with.
+    """Draw the weights of each `Layer`, in order; a user's own layers keep their weights.
 
-    None draws nothing: for a model whose weights come from elsewhere.
+    With generator=None nothing is drawn: for a model whose weights are loaded afterwards.
     """
     for layer in module.modules():
         if generator is not None and isinstance(layer, Layer):

@@ -1,8 +1,8 @@
-"""Recurrent nets for sentences: a reader, x -> state, and a writer, (z, words so far) -> states; and generation.
+"""Recurrent nets for sentences: a reader, x -> state, and a writer, (z, previous words) -> states; and generation.
 
-Both are single GRUs of torch's own form (two bias vectors), which has no member dimension. Sentences are rows of
-`tokens`: words, EOS, then PAD. Sizes and their law are HSVAE's, as its published parameter counts force them
-(erratum 21): one embedding for reader and writer, z beside every word, a writer that starts at zero.
+Both are single GRUs of torch's form (two bias vectors), without member dimensions. Sentences are rows of `tokens`:
+words, EOS, then PAD. The architecture is that of HSVAE, as its published parameter counts imply (erratum 21): one
+embedding for reader and writer, z concatenated to each word, an initial state of zero.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import embedding, log_softmax, pad
 
+from sparsevae.checks import In
 from sparsevae.networks.dense import Layer, Linear
 from sparsevae.sampling.choices import ONE_HOTS
 from sparsevae.sampling.noise import Noise
@@ -24,19 +25,19 @@ Choose = Callable[[Tensor], Tensor]
 
 
 def _lecun_(weight: Tensor, generator: torch.Generator) -> None:
-    """LeCun's normal law, N(0, 1 / number of inputs), into (n_out, n_in)."""
+    """LeCun-normal initialisation, N(0, 1 / number of inputs), of weights (n_out, n_in)."""
     weight.normal_(0, 1 / math.sqrt(weight.shape[-1]), generator=generator)
 
 
 class Embedding(Layer):
-    """A vector for every token: (...,) whole numbers of any type -> (..., n_out)."""
+    """A vector per token: (...,) whole numbers of any type -> (..., n_out)."""
 
     def __init__(self, vocabulary: int, n_out: int = 256) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.empty(vocabulary, n_out))
 
     def reset(self, generator: torch.Generator) -> None:
-        """Uniform on +-0.05, TensorFlow's default: HSVAE's code is written in it, and the paper does not say."""
+        """Uniform on +-0.05, the default of TensorFlow, which HSVAE's code uses; the paper gives none."""
         with torch.no_grad():
             self.weight.uniform_(-0.05, 0.05, generator=generator)
 
@@ -45,11 +46,11 @@ class Embedding(Layer):
 
 
 class SharedEmbedding(nn.Module):
-    """An embedding that another network owns: used here, but listed, stored and moved there alone."""
+    """A reference to the embedding of another network: it is registered, stored and moved there only."""
 
     def __init__(self, words: Embedding) -> None:
         super().__init__()
-        self._words = [words]  # in a list, where torch does not look for modules
+        self._words = [words]  # in a list, so that torch does not register it
 
     @property
     def weight(self) -> Tensor:
@@ -60,7 +61,7 @@ class SharedEmbedding(nn.Module):
 
 
 class Projection(Linear):
-    """A linear map with LeCun-normal weights and no bias at first: a writer's logits, a reader's heads."""
+    """A linear map with initial LeCun-normal weights and zero bias: the logits of a writer, the heads of a reader."""
 
     def reset(self, generator: torch.Generator) -> None:
         with torch.no_grad():
@@ -71,9 +72,9 @@ class Projection(Linear):
 class GRU(nn.GRU, Layer):
     """torch's own GRU, (B, T, n_in) -> (B, T, n_out), with LeCun-normal kernels and recurrent kernels.
 
-    Each of the three gates has its own n_out rows in both kernels, so one law serves all. Biases start at 0. Under
-    autocast it runs in autocast's type, by casts of our own: autocast itself takes cuDNN's recurrent nets to float16,
-    whatever type it was asked for, and small gradients would be lost there.
+    Each of the three gates has its own n_out rows in both kernels, so all have the same initial distribution. Biases
+    start at 0. Under autocast weights and inputs are cast to autocast's dtype here, since autocast itself casts cuDNN's
+    recurrent nets to float16 for every dtype, in which small gradients underflow.
     """
 
     def __init__(self, n_in: int, n_out: int) -> None:
@@ -83,7 +84,7 @@ class GRU(nn.GRU, Layer):
         device = x.device.type
         weights: list[Tensor] = list(self.parameters())
         dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else weights[0].dtype
-        if dtype != weights[0].dtype:  # one piece of memory, as cuDNN wants them
+        if dtype != weights[0].dtype:  # in one block of memory, as cuDNN requires
             whole = torch.cat([w.flatten() for w in weights]).to(dtype)
             pieces = whole.split([w.numel() for w in weights])
             weights = [piece.view_as(w) for piece, w in zip(pieces, weights, strict=True)]
@@ -95,7 +96,7 @@ class GRU(nn.GRU, Layer):
         return states, last
 
     def reset_parameters(self) -> None:
-        """Nothing: torch calls this on construction, which here touches no random state."""
+        """Do nothing: torch calls this on construction, which uses no random state here."""
 
     def reset(self, generator: torch.Generator) -> None:
         with torch.no_grad():
@@ -109,7 +110,7 @@ class GRU(nn.GRU, Layer):
 class Reader(nn.Module):
     """Sentences (B, T) -> the GRU's state at EOS, (B, n_hidden).
 
-    A state knows only what came before, so padding on the right cannot reach it and no row has to be packed.
+    A state depends on earlier positions only, so padding on the right has no effect and rows need not be packed.
     """
 
     def __init__(self, words: Embedding | SharedEmbedding, n_hidden: int = 512) -> None:
@@ -124,7 +125,7 @@ class Reader(nn.Module):
 
 
 def shifted(tokens: Tensor) -> Tensor:
-    """What a writer hears at each position: EOS, then the sentence without its last column, (..., T) -> (..., T).
+    """The input of a writer at each position: EOS, then the sentence without its last column, (..., T) -> (..., T).
 
     >>> shifted(torch.tensor([[5, 7, 1, 0]]))
     tensor([[1, 5, 7, 1]])
@@ -133,7 +134,7 @@ def shifted(tokens: Tensor) -> Tensor:
 
 
 class Writer(nn.Module):
-    """z (B, J) and the words so far -> states (B, T, n_hidden); z stands beside every word, the first state is zero."""
+    """z (B, J) and previous words -> states (B, T, n_hidden); z is concatenated to each word; the first state is 0."""
 
     def __init__(self, words: Embedding | SharedEmbedding, n_latent: int, n_hidden: int = 512) -> None:
         super().__init__()
@@ -141,14 +142,14 @@ class Writer(nn.Module):
         self.gru = GRU(words.weight.shape[-1] + n_latent, n_hidden)
 
     def forward(self, z: Tensor, tokens: Tensor) -> Tensor:
-        """Teacher forcing: the state at position t has heard z and tokens[:, :t], and foretells tokens[:, t]."""
+        """Teacher forcing: the state at position t is a function of z and tokens[:, :t], and predicts tokens[:, t]."""
         states: Tensor = self.gru(self._inputs(shifted(tokens), z))[0]
         return states
 
     def step(self, token: Tensor, z: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """One position: the last token (B,), z (B, J) and the state before it, (B, n_hidden) or None at the start.
 
-        Returns what the projection reads and the state to go on from; a GRU's are the same tensor.
+        Returns the input of the projection and the next state; for a GRU they are the same tensor.
         """
         before = None if state is None else state.unsqueeze(0)
         hidden, after = self.gru(self._inputs(token.unsqueeze(-1), z), before)
@@ -174,44 +175,41 @@ def generate(
 ) -> Tensor:
     """Sentences for codes, (B, J) -> (B, max_length) int64: words, EOS, then PAD.
 
-    PAD is never said, and a sentence that has not ended by its last position ends there.
+    PAD is never generated as a word, and a sentence without EOS before its last position ends there.
 
     Parameters
     ----------
     max_length : int
         Positions, EOS included.
     how : {"greedy", "sample", "beam"}
-        The likeliest token every time; a draw of each token; or the likeliest sentence that a beam search finds, by
-        log p(x|z) itself, with no correction for length. One beam is greedy.
+        The most probable token at each position; a draw of each token; or the most probable sentence found by a beam
+        search, by log p(x|z), without a correction for length. One beam is greedy.
     temperature : float
-        Of "sample": draws follow softmax(logits / temperature).
+        For "sample": tokens are drawn from softmax(logits / temperature).
     beams : int
-        Of "beam": how many unfinished or finished sentences are kept at each position.
+        For "beam": the number of sentences, finished or not, kept at each position.
     noise : Noise
-        Of "sample", which is a function of it: `Fresh(generator)`, or `PerRow` for draws that no neighbour changes.
+        For "sample": `Fresh(generator)`, or `PerRow` for draws that do not depend on other rows.
     """
-    ways: dict[str, Callable[[], Tensor]] = {
-        "greedy": lambda: _follow(writer, projection, z, max_length, lambda log_p: log_p.argmax(-1)),
-        "sample": lambda: _follow(writer, projection, z, max_length, _sampler(temperature, noise)),
-        "beam": lambda: _search(writer, projection, z, max_length, beams),
-    }
-    if how not in ways:
-        raise ValueError(f"how must be one of {', '.join(ways)}; got {how!r}.")
-    if max_length < 1:
-        raise ValueError(f"max_length must be at least 1, the position of EOS; got {max_length!r}.")
-    return ways[how]()
+    if how not in ("greedy", "sample", "beam"):
+        raise ValueError(f"how must be one of greedy, sample, beam; got {how!r}.")
+    In(1).check("max_length", max_length, "at least 1, the position of EOS", whole=True)
+    if how == "beam":
+        return _search(writer, projection, z, max_length, beams)
+    choose = _sampler(temperature, noise) if how == "sample" else lambda log_p: log_p.argmax(-1)
+    return _follow(writer, projection, z, max_length, choose)
 
 
 def _sampler(temperature: float, noise: Noise | None) -> Choose:
     if noise is None:
-        raise ValueError('how="sample" needs noise: give noise=Fresh(generator), or choose "greedy" or "beam".')
+        raise ValueError('how="sample" needs noise, got None: pass noise=Fresh(generator), or how="greedy" or "beam".')
     if not temperature > 0:
         raise ValueError(f'temperature must be above 0, got {temperature!r}; its limit at 0 is how="greedy".')
     return lambda log_p: ONE_HOTS.hard(log_p / temperature, noise.uniform(log_p)).argmax(-1)
 
 
 def _next(writer: Writer, projection: Linear, token: Tensor, z: Tensor, state: Tensor | None) -> tuple[Tensor, Tensor]:
-    """log-probabilities of the next token, (R, V), float32 or wider and -inf for PAD; and the state after this one."""
+    """log-probabilities of the next token, (R, V), float32 or wider and -inf for PAD; and the next state."""
     hidden, state = writer.step(token, z, state)
     logits: Tensor = projection(hidden)
     log_p = log_softmax(logits.to(torch.promote_types(logits.dtype, torch.float32)), -1)
@@ -219,7 +217,7 @@ def _next(writer: Writer, projection: Linear, token: Tensor, z: Tensor, state: T
 
 
 def _follow(writer: Writer, projection: Linear, z: Tensor, max_length: int, choose: Choose) -> Tensor:
-    """One token after the other, each chosen once and for all."""
+    """Generate sentences token by token, (B, max_length); `choose` gives each from its log-probabilities."""
     token = torch.full((len(z),), EOS, device=z.device)
     ended, state, written = torch.zeros_like(token, dtype=torch.bool), None, []
     for _ in range(max_length - 1):
@@ -235,20 +233,19 @@ def _follow(writer: Writer, projection: Linear, z: Tensor, max_length: int, choo
 
 
 def _search(writer: Writer, projection: Linear, z: Tensor, max_length: int, beams: int) -> Tensor:
-    """Beam search: of all ways to go on from `beams` beginnings, the `beams` likeliest are kept.
+    """Beam search: of all extensions of `beams` prefixes by one token, the `beams` most probable are kept.
 
-    A finished sentence goes on with PAD at no cost, so that it competes with those that are still growing. At the last
-    position EOS is all that can be said, at its own probability: what is found is the likeliest of the sentences that
-    fit, as far as the beams reach.
+    A finished sentence is extended with PAD, with log-probability 0, so that it is compared with unfinished ones. At
+    the last position the only token is EOS, with its own probability: the search is over sentences of at most
+    max_length positions.
     """
-    if beams < 1:
-        raise ValueError(f"beams must be at least 1, got {beams!r}.")
+    In(1).check("beams", beams, "at least 1", whole=True)
     B, V = len(z), projection.weight.shape[0]
     vocabulary = torch.arange(V, device=z.device)
     z = z.repeat_interleave(beams, 0)  # (B beams, J)
     token, state = torch.full((B * beams,), EOS, device=z.device), None
     ended, tokens = torch.zeros_like(token, dtype=torch.bool), token.new_empty(B * beams, 0)
-    # All beams begin alike: the first alone counts, or the same sentence would fill them all.
+    # All beams start equal: only the first has a finite score, or all would hold the same sentence.
     score = torch.full((B, beams), -torch.inf, device=z.device).index_fill(-1, token.new_zeros(1), 0.0)
     for t in range(max_length):
         log_p, state = _next(writer, projection, token, z, state)

@@ -1,7 +1,7 @@
-"""Discrete choices, a bit or one of several: their logits, noise and draws, before any question of gradients.
+"""Discrete choices, bits or one-hot vectors: their logits, noise and draws, without gradients.
 
 `Bits` has logits a (..., n) and values (..., n); `OneHots` has logits (..., n, C) and one-hot values (..., n, C). Both
-take uniform noise shaped like the logits. Every estimator in `gradients` is written once, in these terms.
+take uniform noise of the shape of the logits. The estimators in `gradients` are written in terms of these classes.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from torch.nn.functional import log_softmax, one_hot, softplus
 if TYPE_CHECKING:
     from sparsevae.sampling.gradients import Estimator
 
-_CERTAIN = 1e4  # a logit whose bit is always on, yet may be multiplied by 0
+_CERTAIN = 1e4  # the logit of a bit that is always on; finite, so that 0 times it is 0
 
 
 def switch(logits: Tensor, u: Tensor) -> Tensor:
@@ -24,7 +24,7 @@ def switch(logits: Tensor, u: Tensor) -> Tensor:
 
 
 class Kind(Protocol):
-    """What an estimator needs to know of a discrete variable."""
+    """The interface of a kind of discrete variable, as estimators use it."""
 
     name: ClassVar[str]
     event: ClassVar[int]  # dimensions of one choice: 0 for a bit, 1 for a one-hot vector
@@ -33,22 +33,22 @@ class Kind(Protocol):
         """E b, shaped like b."""
 
     def hard(self, logits: Tensor, u: Tensor) -> Tensor:
-        """A draw, exactly of the law, without a gradient."""
+        """An exact draw, without a gradient."""
 
     def soft(self, logits: Tensor, u: Tensor, temperature: Tensor) -> Tensor:
-        """The concrete relaxation of the same draw: the two agree as the temperature falls."""
+        """The concrete relaxation of the same draw: its limit at temperature 0."""
 
     def log_prob(self, logits: Tensor, b: Tensor) -> Tensor:
         """log q(b) of each choice, (..., n)."""
 
     def inner(self, a: Tensor, b: Tensor) -> Tensor:
-        """The product that belongs to one choice, (..., n)."""
+        """The inner product per choice, (..., n)."""
 
     def bits(self, logits: Tensor) -> Tensor:
-        """Logits of independent bits that make the choice, (..., n[, C])."""
+        """Logits of independent bits that determine the choice, (..., n[, C])."""
 
     def from_bits(self, bits: Tensor) -> Tensor:
-        """The choice that those bits make."""
+        """The choice determined by the bits."""
 
 
 class Bits:
@@ -80,7 +80,7 @@ class Bits:
 
 
 class OneHots:
-    """b ~ one-hot with P(b_c = 1) = softmax(a)_c, over the last dimension; the noise makes Gumbel variables."""
+    """b ~ one-hot with P(b_c = 1) = softmax(a)_c, over the last dimension, drawn by the Gumbel-max trick."""
 
     name: ClassVar[str] = "one-hots"
     event: ClassVar[int] = 1
@@ -88,16 +88,16 @@ class OneHots:
     def mean(self, logits: Tensor) -> Tensor:
         return torch.softmax(logits, -1)
 
-    def _race(self, logits: Tensor, u: Tensor) -> Tensor:
-        """log pi + Gumbel noise: the largest wins, with probability pi."""
+    def _perturbed(self, logits: Tensor, u: Tensor) -> Tensor:
+        """log pi + Gumbel noise: entry c is the largest with probability pi_c."""
         return log_softmax(logits, -1) - torch.log(-torch.log(u))
 
     def hard(self, logits: Tensor, u: Tensor) -> Tensor:
-        winner = self._race(logits.detach(), u).argmax(-1)
-        return one_hot(winner, logits.shape[-1]).to(logits.dtype)
+        chosen = self._perturbed(logits.detach(), u).argmax(-1)
+        return one_hot(chosen, logits.shape[-1]).to(logits.dtype)
 
     def soft(self, logits: Tensor, u: Tensor, temperature: Tensor) -> Tensor:
-        return torch.softmax(self._race(logits, u) / temperature, -1)
+        return torch.softmax(self._perturbed(logits, u) / temperature, -1)
 
     def log_prob(self, logits: Tensor, b: Tensor) -> Tensor:
         return (b * log_softmax(logits, -1)).sum(-1)
@@ -106,7 +106,7 @@ class OneHots:
         return (a * b).sum(-1)
 
     def bits(self, logits: Tensor) -> Tensor:
-        """Stick breaking: bit c says "c, if none before it", with odds pi_c : pi_(c+1) + ... + pi_C; the last is on."""
+        """Stick breaking: bit c means "c, if no earlier one", with odds pi_c : pi_(c+1) + ... + pi_C; bit C is on."""
         later = torch.logcumsumexp(logits.flip(-1), -1).flip(-1)[..., 1:]
         return torch.cat([logits[..., :-1] - later, torch.full_like(logits[..., :1], _CERTAIN)], -1)
 
@@ -120,11 +120,11 @@ BITS, ONE_HOTS = Bits(), OneHots()
 
 
 class Choice(NamedTuple):
-    """What a training draw chose: left by the draw on its posterior, found by the objective.
+    """The result of a training draw, which the draw stores on its distribution for the objective.
 
-    `logits` (..., R, n[, C]) belong to R rows; `value`, of the same shape, is what the model went on with (a leaf where
-    the estimator asks for the cost's slope); `bits` what an antithetic pair is made of; `roots` the law's own tensors,
-    made anew in every step, of which the logits are made.
+    `logits` (..., R, n[, C]) are those of R rows; `value`, of the same shape, is the value the model uses (a leaf if
+    the estimator needs the gradient of the cost at it); `bits` are those of an antithetic pair; `roots` are the tensors
+    of the distribution from which the logits are computed, new in each step.
     """
 
     estimator: Estimator

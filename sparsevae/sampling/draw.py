@@ -1,14 +1,13 @@
-"""Draw: the only place with randomness.
+"""Draw: all random draws of the library, as functions of explicit noise.
 
-torch's distributions take no generator, so in this library they supply densities, moments and divergences; the
-draws themselves come from here, as functions of explicit noise. `Draw(noise, hard)` is called on a distribution
-and returns a value. Where the noise comes from is the one choice:
+torch's distributions take no generator, so this library uses them for densities, moments and divergences, and draws
+here. `Draw(noise, hard)` is called on a distribution and returns a value. There are three sources of noise:
 
-- `Fresh`: a generator, now. Ancestral samples.
-- `Tape`: static buffers. The first pass records which tensors the model asks for; from then on the training loop
-  refills them before each step, so a step is a pure function of (weights, batch, noise) and eager, compiled and
-  captured runs see the same numbers.
-- `PerRow`: a hash of (seed, row, sample, unit). Scores then depend neither on order nor on batching.
+- `Fresh`: a generator; for ancestral samples.
+- `Tape`: static buffers. The first pass records the shapes of the noise that the model takes; the training loop then
+  refills the buffers before each step. So a step is a pure function of (weights, batch, noise), and eager, compiled
+  and captured runs have the same noise.
+- `PerRow`: a hash of (seed, row, sample, unit), so that scores depend neither on order nor on batching.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from sparsevae.sampling.noise import Noise
 
 
 class Draw:
-    """draw(q) -> value. `hard` draws follow q exactly; relaxed ones let gradients through discrete parts."""
+    """draw(q) -> value. `hard` draws are exact draws of q; relaxed ones pass gradients through discrete parts."""
 
     def __init__(self, noise: Noise, *, hard: bool) -> None:
         self.noise = noise
@@ -36,7 +35,7 @@ class Draw:
 
 @singledispatch
 def draw_from(q: Distribution, noise: Noise, hard: bool) -> Tensor:
-    """The draw as a function of noise, by the type of distribution; `@draw_from.register` adds your own."""
+    """A draw of q as a function of noise, by the type of q; register further types with `@draw_from.register`."""
     known = ", ".join(sorted(t.__name__ for t in draw_from.registry if t is not object))
     raise TypeError(f"no draw is defined for a {type(q).__name__}; use one of: {known}.")
 
@@ -53,11 +52,11 @@ def _(q: Normal, noise: Noise, hard: bool) -> Tensor:
 
 @draw_from.register
 def _(q: torch.distributions.Laplace, noise: Noise, hard: bool) -> Tensor:
-    u = noise.uniform(q.loc) - 0.5  # by the inverse of the distribution function
+    u = noise.uniform(q.loc) - 0.5  # the inverse of the distribution function
     return q.loc - q.scale * u.sign() * torch.log1p(-2 * u.abs())
 
 
 @draw_from.register
 def _(q: torch.distributions.Bernoulli, noise: Noise, hard: bool) -> Tensor:
-    """Observations only: no gradient passes."""
+    """For observations: no gradient passes."""
     return (noise.uniform(q.logits) > torch.sigmoid(-q.logits)).to(q.logits.dtype)

@@ -1,10 +1,10 @@
-r"""Gradients through discrete draws: twelve ways to learn the logits of a bit or of one of several.
+r"""Gradients through discrete draws: twelve estimators for the logits of bits or one-hot vectors.
 
-The target is d/da E_{b ~ q_a} f(b). f is the cost of an item: the terms of the objective that depend on the draw, with
-their weights. An estimator says with which `value` the model goes on in training, and what `surrogate` to add to the
-loss, a number without meaning whose gradient makes the estimate. Hard draws, bounds and codes know nothing of it, but
-for "slope-annealed", which makes the law itself steeper: a is then s times what the encoder says, wherever the law is
-asked for (`distribution_logits`), and s is saved with the model.
+They estimate d/da E_{b ~ q_a} f(b). f is the cost of an item: the weighted sum of the terms of the objective that
+depend on the draw. An estimator defines the `value` that the model uses in training, and a `surrogate` to add to the
+loss, whose gradient completes the estimate. Hard draws, bounds and codes do not depend on the estimator, except for
+"slope-annealed", which changes the distribution: a is s times the encoder's logits, in all uses of the distribution
+(`distribution_logits`), and s is saved with the model.
 
 ============================= ======================================== ============================================
 name                          value                                    gradient
@@ -13,23 +13,24 @@ sigmoid (VSC's own, bits)     sigmoid(c (u - 1 + p))                   of that v
 concrete                      softmax((log pi + Gumbel)/tau)           of that value; biased (Gumbel-Softmax)
 straight-through-concrete     hard                                     of the concrete; biased
 straight-through              hard                                     of the mean p: f'(b) dp; biased
-slope-annealed                hard, of the law q_(s a) with growing s  straight-through: f'(b) dp(s a); biased
+slope-annealed                hard, of q_(s a) with growing s          straight-through: f'(b) dp(s a); biased
 score                         hard                                     (f - baseline) dlog q; unbiased
 rloo                          hard, K draws                            baseline: the other draws; unbiased
 disarm                        hard, an antithetic pair                 unbiased
 muprop                        hard                                     score with f's expansion at p; unbiased
 darn                          hard                                     f'((b+p)/2)(b-p) dlog q; exact for quadratics
-normalised-score, -muprop,    hard                                     the same, over the deviation of what
--darn                                                                  multiplies dlog q
+normalised-score, -muprop,    hard                                     the same, divided by the standard deviation
+-darn                                                                  of what multiplies dlog q
 ============================= ======================================== ============================================
 
-Dividing f by its deviation in the batch, as is often done, would be wrong here: KLs that are known exactly are not part
-of f and would keep their size, so that division by 35 nats is a weight of 35 on the KL, and ends in a collapse.
-The "normalised" estimators divide all that reaches the logits instead, the KL's gradient too.
+Dividing f by its standard deviation in the batch, as is often done, would be wrong here: KLs in closed form are not
+part of f and would not be divided, so that division by 35 nats would act as a weight of 35 on the KL, and the
+posterior would collapse.
+The "normalised" estimators divide the whole gradient of the logits instead, that of the KL included.
 
-Some need the cost at several points of one item: those are rows, as several draws are, in blocks (points, B), and
-the first `draws` blocks are true draws of q. The cost of a row is taken to depend on the draws of that row alone: batch
-statistics in a decoder make every estimate approximate.
+Some estimators need the cost at several points per item: these are rows, as several draws are, in blocks (points, B),
+and the first `draws` blocks are draws of q. The cost of a row is assumed to depend on the draws of that row only: with
+batch statistics in a decoder every estimate is approximate.
 """
 
 from __future__ import annotations
@@ -41,45 +42,46 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
+from sparsevae.checks import In
 from sparsevae.sampling.choices import Choice, Kind
 from sparsevae.schedules import Linear, Schedule
 
 
 def per_member(knob: Tensor, dims: int = 2) -> Tensor:
-    """A knob of shape () as it is, one of shape (*members,) ready to meet (*members, B, J): `dims` more dimensions."""
+    """A knob of shape () unchanged; one of shape (*members,) with `dims` more dimensions, as for (*members, B, J)."""
     return knob if knob.dim() == 0 else knob.reshape(*knob.shape, *(1,) * dims)
 
 
 class Estimator(nn.Module):
-    """How a gradient passes a discrete draw; `knobs` are buffers a schedule may drive."""
+    """An estimator of gradients through a discrete draw; `knobs` are buffers that a schedule may set."""
 
     knobs: ClassVar[tuple[str, ...]] = ()
-    sizes: ClassVar[tuple[str, ...]] = ()  # settings that nothing drives
-    kinds: ClassVar[frozenset[str]] = frozenset({"bits", "one-hots", "capped"})  # that it is defined for
-    scored: ClassVar[bool] = False  # whether it needs the cost of each row: else the value alone carries the gradient
-    points: int = 1  # rows that one item takes
-    draws: int = 1  # how many of them are draws of q
+    sizes: ClassVar[tuple[str, ...]] = ()  # settings without schedules
+    kinds: ClassVar[frozenset[str]] = frozenset({"bits", "one-hots", "capped"})  # for which it is defined
+    scored: ClassVar[bool] = False  # whether it needs the cost of each row; else the gradient passes through the value
+    points: int = 1  # rows per item
+    draws: int = 1  # the number of them that are draws of q
     coupled: bool = False  # whether the rows of one item share all other noise
 
     def distribution_logits(self, logits: Tensor) -> Tensor:
-        """The logits of the law, (*members, ...), from those that an encoder gives: the same for nearly all.
+        """The logits of the distribution, (*members, ...), from those of the encoder; by default the same.
 
-        A posterior asks once, when it makes its law, so that draws, KLs, bounds and codes are of one law.
+        A posterior calls it once, when it makes its distribution, so that draws, KLs, bounds and codes agree.
         """
         return logits
 
     def forward(self, kind: Kind, logits: Tensor, u: Tensor) -> Tensor:
-        """The value that training goes on with, (..., R, n[, C]), shaped like the law's logits."""
+        """The value that the model uses in training, (..., R, n[, C]), of the shape of the logits."""
         raise NotImplementedError
 
     def surrogate(self, cost: Tensor, choice: Choice) -> Tensor:
-        """From the cost of each row, (*members, R), what to add to the loss of an item, (*members, any)."""
+        """The addition to the loss from the cost per row, (*members, R) -> (*members, any): its mean is added."""
         raise NotImplementedError
 
     def choose(self, kind: Kind, logits: Tensor, u: Tensor, roots: tuple[Tensor, ...] = ()) -> Choice:
-        """One training draw: logits (..., R, n[, C]), and as much uniform noise as the kind takes.
+        """One training draw, from logits (..., R, n[, C]) and the uniform noise that the kind takes.
 
-        `roots` are the tensors that the law holds, from which a KL is computed too, where they are not the logits.
+        `roots` are the tensors of the distribution from which logits and KL are computed; by default the logits.
         """
         if kind.name not in self.kinds:
             raise ValueError(
@@ -98,27 +100,27 @@ class Estimator(nn.Module):
         return rows.chunk(self.points, at)
 
     def couple(self, noise: Tensor) -> Tensor:
-        """Other noise of the rows, (..., R, n): the same for all rows of an item where the estimator compares them."""
+        """Other noise, (..., R, n), made equal for all rows of an item if the estimator is `coupled`."""
         return torch.cat([self.split(noise, 1)[0]] * self.points, -2) if self.coupled else noise
 
 
 def points(model: nn.Module) -> tuple[int, int]:
-    """Rows that an item takes in training, and how many of them are draws: what the model's estimators ask for.
+    """The rows per item in training, and the number of them that are draws, for the estimators of a model.
 
-    One that takes a single row goes with several draws, which are rows like any other, but not with points that are no
-    draws: it would learn from those too. A part of the model that wants each of them several times has `repeats`.
+    An estimator with one row per item can be combined with one that takes several draws, but not with one whose points
+    are not all draws: it would learn from those too. A part of the model with `repeats` multiplies both numbers.
     """
-    asked = {(m.points, m.draws) for m in model.modules() if isinstance(m, Estimator) and m.scored}
-    several = asked - {(1, 1)}
-    if len(several) > 1 or (len(asked) > 1 and any(draws < rows for rows, draws in several)):
-        raise ValueError(f"estimators of one model must ask for the same rows, got (points, draws) {sorted(asked)}.")
+    needed = {(m.points, m.draws) for m in model.modules() if isinstance(m, Estimator) and m.scored}
+    several = needed - {(1, 1)}
+    if len(several) > 1 or (len(needed) > 1 and any(draws < rows for rows, draws in several)):
+        raise ValueError(f"estimators of one model must need the same rows, got (points, draws) {sorted(needed)}.")
     rows, draws = several.pop() if several else (1, 1)
     repeats = math.prod(getattr(m, "repeats", 1) for m in model.modules())
     return repeats * rows, repeats * draws
 
 
 class _Knob(Estimator):
-    """An estimator with one number that a schedule may drive, under the knob's own name."""
+    """An estimator with one number that a schedule may set, a buffer with the name of the knob."""
 
     lasting: ClassVar[bool] = False  # whether the number is part of the model, saved with its weights
 
@@ -148,10 +150,10 @@ class ScaledSigmoid(_Knob):
 
 
 class Concrete(_Knob):
-    """Relaxed forwards and backwards: binary concrete, or Gumbel-Softmax."""
+    """Relaxed in the forward and the backward pass: binary concrete, or Gumbel-Softmax."""
 
     knobs: ClassVar[tuple[str, ...]] = ("temperature",)
-    kinds: ClassVar[frozenset[str]] = frozenset({"bits", "one-hots"})  # a relaxed code has no cap to keep
+    kinds: ClassVar[frozenset[str]] = frozenset({"bits", "one-hots"})  # a relaxed code may exceed a cap
 
     def __init__(self, temperature: float = 0.5) -> None:
         super().__init__(temperature)
@@ -161,7 +163,7 @@ class Concrete(_Knob):
 
 
 class StraightThroughConcrete(Concrete):
-    """Hard forwards, the concrete's gradient backwards. Value and relaxation come from the same noise."""
+    """Hard in the forward pass, the gradient of the concrete relaxation, from the same noise, in the backward pass."""
 
     kinds: ClassVar[frozenset[str]] = Estimator.kinds
 
@@ -170,17 +172,17 @@ class StraightThroughConcrete(Concrete):
 
 
 class StraightThrough(Estimator):
-    """Hard forwards, the mean's gradient backwards: f'(b) dp."""
+    """Hard in the forward pass, the gradient of the mean in the backward pass: f'(b) dp."""
 
     def forward(self, kind: Kind, logits: Tensor, u: Tensor) -> Tensor:
         return _through(kind.hard(logits, u), kind.mean(logits))
 
 
 class SlopeAnnealed(_Knob, StraightThrough):
-    """Straight-through in a law that grows steeper: b ~ q_(s a), with a slope s that grows (Chung et al., 2016).
+    """Straight-through with a slope s that grows: b ~ q_(s a) (Chung et al., 2016).
 
-    Straight-through takes the draw for its mean, which it is the more nearly, the steeper the law. The slope is part of
-    the law, so it is saved with the weights and stays where training left it.
+    Straight-through treats the draw as its mean, an approximation that improves with the slope. The slope is part of
+    the distribution, so it is saved with the weights and keeps its last value after training.
     """
 
     knobs: ClassVar[tuple[str, ...]] = ("slope",)
@@ -194,12 +196,12 @@ class SlopeAnnealed(_Knob, StraightThrough):
 
 
 def _through(hard: Tensor, soft: Tensor) -> Tensor:
-    """The value of one with the gradient of the other."""
+    """The value of `hard` with the gradient of `soft`."""
     return hard + (soft - soft.detach())
 
 
 class Score(Estimator):
-    """(f - mean of the other rows) dlog q. The baseline of a row leaves that row out, so it does not bias."""
+    """(f - mean of the other rows) dlog q. The baseline of a row does not depend on that row, so it adds no bias."""
 
     scored: ClassVar[bool] = True
 
@@ -212,7 +214,7 @@ class Score(Estimator):
         return (signal - signal.mean(-1, keepdim=True)) * (rows / (rows - 1)) if rows > 1 else signal
 
     def rescaled(self, signal: Tensor, choice: Choice) -> Tensor:
-        """What multiplies dlog q, (*members, R), before it is centred: as it is, for those that do not normalise."""
+        """The factor of dlog q, (*members, R), before it is centred; unchanged unless the estimator normalises."""
         return signal
 
     def surrogate(self, cost: Tensor, choice: Choice) -> Tensor:
@@ -221,14 +223,14 @@ class Score(Estimator):
 
 
 class _Normalised(Score):
-    r"""Variance normalisation (Mnih and Gregor, 2014), for plain gradient descent with its one rate for all.
+    r"""Variance normalisation (Mnih and Gregor, 2014), for plain gradient descent, with one rate for all weights.
 
     .. math:: \frac1{\max(1, s)} \left((l - \bar l)\, d\log q + d KL\right), \quad s^2 = \mathrm{Var}\, l
 
-    over the rows of the batch, where l is what multiplies dlog q: the cost f, or what MuProp and DARN make of it. All
-    that reaches the logits is divided, so the encoder alone learns more slowly; where batches are large, what it learns
-    does not change (in small ones s goes with the rows' own costs, which turns the gradient a little). The decoder, the
-    prior and a slab's mean and width learn as before.
+    over the rows of the batch, where l is the factor of dlog q: the cost f, or that of MuProp or DARN. The whole
+    gradient of the logits is divided, so only the encoder learns more slowly. In large batches its direction does not
+    change; in small ones s depends on the costs of the rows, which changes it slightly. The gradients of the decoder,
+    the prior and the mean and scale of a slab do not change.
     """
 
     def rescaled(self, signal: Tensor, choice: Choice) -> Tensor:
@@ -244,13 +246,12 @@ class NormalisedScore(_Normalised):
 
 
 class LeaveOneOut(Score):
-    """K draws of every item; the baseline of each is the mean cost of the others (RLOO). Unbiased, no setting."""
+    """K draws per item; the baseline of each is the mean cost of the others (RLOO). Unbiased."""
 
     sizes: ClassVar[tuple[str, ...]] = ("samples",)
 
     def __init__(self, samples: int = 4) -> None:
-        if samples < 2:
-            raise ValueError(f"leave-one-out needs at least 2 draws of an item, got {samples}.")
+        In(2).check("samples", samples, "at least 2 draws of an item")
         super().__init__()
         self.points = self.draws = int(samples)
 
@@ -260,11 +261,11 @@ class LeaveOneOut(Score):
 
 
 class Disarm(Estimator):
-    r"""An antithetic pair, from u and 1 - u: half the difference of the costs, on the bits that differ (DisARM).
+    r"""An antithetic pair from u and 1 - u: half the difference of the costs, for the bits that differ (DisARM).
 
     .. math:: \tfrac12 (f(b) - f(\tilde b))\,(-1)^{\tilde b_j}\, 1[b_j \ne \tilde b_j]\,\sigma(|a_j|)
 
-    A one-hot choice is a row of bits, "this category, if none before it" (stick breaking), the last bit being certain.
+    A one-hot choice is a row of bits, "this category, if no earlier one" (stick breaking); the last bit is always on.
     The pair must have the same logits: they may not depend on another draw that differs between the two rows.
     """
 
@@ -278,7 +279,7 @@ class Disarm(Estimator):
         return torch.cat([kind.from_bits(one), kind.from_bits(two)], -2 - kind.event)
 
     def _pair(self, kind: Kind, logits: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:
-        """Antithetic bits of every item."""
+        """The two antithetic bits of each item."""
         after = 1 + kind.event
         off = torch.sigmoid(-self.split(kind.bits(logits.detach()), after)[0])
         u = self.split(u, after)[0]
@@ -297,7 +298,7 @@ class Disarm(Estimator):
 
 
 class _Expanded(Score):
-    """Score estimators that also look at the cost's slope at a second point, which is no draw."""
+    """Score estimators that also use the gradient of the cost at a second point, which is no draw."""
 
     kinds: ClassVar[frozenset[str]] = frozenset({"bits", "one-hots"})
     points = 2
@@ -315,7 +316,7 @@ class _Expanded(Score):
         return value.requires_grad_() if torch.is_grad_enabled() else value
 
     def parts(self, cost: Tensor, choice: Choice) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """The draw, its logits, its mean and the slope at the second point, each (..., B, n[, C])."""
+        """The draw, its logits, its mean and the gradient at the second point, each (..., B, n[, C])."""
         after = 1 + choice.kind.event
         if cost.requires_grad:
             (slope,) = torch.autograd.grad(self.split(cost)[1].sum(), choice.value, retain_graph=True)
@@ -327,7 +328,7 @@ class _Expanded(Score):
 
 
 class MuProp(_Expanded):
-    r"""The score of what the first-order expansion at the mean leaves over, plus the expansion's own gradient.
+    r"""The score estimator of the remainder of the first-order expansion at the mean, plus the expansion's gradient.
 
     .. math:: (f(b) - f(p) - f'(p)(b - p))\,d\log q(b) + f'(p)\,dp
     """
@@ -362,11 +363,11 @@ class Darn(_Expanded):
 
 
 class NormalisedMuProp(_Normalised, MuProp):
-    """MuProp with variance normalisation, by the deviation of what the expansion leaves over."""
+    """MuProp with variance normalisation, by the standard deviation of the remainder of the expansion."""
 
 
 class NormalisedDarn(_Normalised, Darn):
-    """DARN with variance normalisation, by the deviation of f'((b + p)/2)(b - p), summed over the choices of a row."""
+    """DARN with variance normalisation, by the standard deviation of the sum over choices of f'((b + p)/2)(b - p)."""
 
 
 class AlwaysOn(Estimator):
@@ -392,17 +393,17 @@ ESTIMATORS: dict[str, type[Estimator]] = {
 }
 """The estimators a constructor may name."""
 GATES: dict[str, type[Estimator]] = {"sigmoid": ScaledSigmoid, **ESTIMATORS}
-"""Those for the gates of a spike-and-slab: one more, VSC's own."""
+"""The estimators for the gates of a spike-and-slab: VSC's own is added."""
 SLOPE = Linear(1.0, 5.0)
-"""The usual course of a slope."""
+"""The default schedule of a slope."""
 
 
 def build_estimator(kind: type[Estimator], settings: Mapping[str, float | Schedule]) -> Estimator:
-    """An estimator with those of the settings that it takes; one that a schedule drives has its first value."""
+    """The estimator with its own of the settings; a setting with a schedule starts at its first value."""
     own = {k: settings[k] for k in (*kind.knobs, *kind.sizes) if k in settings}
     return kind(**{k: v(0, 1) if callable(v) else v for k, v in own.items()})
 
 
 def scheduled(kind: type[Estimator], settings: Mapping[str, float | Schedule]) -> dict[str, Schedule]:
-    """Those of the settings that schedules drive, of an estimator that takes them."""
+    """The schedules among the settings, for the knobs of the estimator."""
     return {k: v for k, v in settings.items() if k in kind.knobs and callable(v)}

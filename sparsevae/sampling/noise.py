@@ -22,7 +22,7 @@ class Noise(Protocol):
 
 
 def mix(*words: int) -> int:
-    """One well-spread 63-bit seed from several integers (the splitmix64 finaliser, folded)."""
+    """A 63-bit seed from several integers (the splitmix64 finaliser, folded)."""
     h = 0
     for w in words:
         h = (h ^ (int(w) & 0xFFFFFFFFFFFFFFFF)) + 0x9E3779B97F4A7C15 & 0xFFFFFFFFFFFFFFFF
@@ -33,7 +33,7 @@ def mix(*words: int) -> int:
 
 
 class Fresh:
-    """Noise drawn from a generator at the moment it is asked for."""
+    """Noise drawn from a generator on each call."""
 
     def __init__(self, generator: torch.Generator) -> None:
         self.generator = generator
@@ -50,9 +50,9 @@ def _uniform_(out: Tensor, generator: torch.Generator) -> Tensor:
 
 
 class Tape:
-    """Static noise buffers: recorded on the first pass, refilled before every later one.
+    """Static noise buffers: recorded on the first pass, refilled before each later one.
 
-    The noise of step t is a pure function of (seed, t): nothing has to be saved to resume a run.
+    The noise of step t is a pure function of (seed, t), so that resuming a run needs no saved state.
     """
 
     def __init__(self, seed: int, device: torch.device) -> None:
@@ -66,7 +66,7 @@ class Tape:
         self._normal = self._uniform = 0
 
     def refill(self, step: int) -> None:
-        """Write the noise of one step into the recorded buffers and start again at the first."""
+        """Write the noise of one step into the recorded buffers and rewind to the first."""
         self.generator.manual_seed(mix(self.seed, step))
         for buffer in self.normals:
             buffer.normal_(generator=self.generator)
@@ -76,7 +76,7 @@ class Tape:
 
     @contextmanager
     def substituted(self, normals: Sequence[Tensor], uniforms: Sequence[Tensor]) -> Iterator[None]:
-        """Other tensors of the same shapes in place of the buffers, from the first on, for a while."""
+        """Temporarily replace the recorded buffers by the given tensors (same shapes), and rewind."""
         own = self.normals, self.uniforms
         self.normals, self.uniforms = list(normals), list(uniforms)
         self.rewind()
@@ -86,22 +86,22 @@ class Tape:
             self.normals, self.uniforms = own
 
     def normal(self, like: Tensor) -> Tensor:
-        if self._normal == len(self.normals):
-            self.normals.append(torch.zeros_like(like, requires_grad=False))
         self._normal += 1
-        return _recorded(self.normals[self._normal - 1], like)
+        return _recorded(self.normals, self._normal - 1, like, 0.0)
 
     def uniform(self, like: Tensor) -> Tensor:
-        if self._uniform == len(self.uniforms):
-            self.uniforms.append(torch.full_like(like, 0.5, requires_grad=False))
         self._uniform += 1
-        return _recorded(self.uniforms[self._uniform - 1], like)
+        return _recorded(self.uniforms, self._uniform - 1, like, 0.5)
 
 
-def _recorded(buffer: Tensor, like: Tensor) -> Tensor:
-    if buffer.shape != like.shape:
-        raise ValueError(f"the tape recorded noise of shape {tuple(buffer.shape)}, now asked for {tuple(like.shape)}.")
-    return buffer
+def _recorded(buffers: list[Tensor], at: int, like: Tensor, fill: float) -> Tensor:
+    """The buffer at a position, recorded with the value `fill` if there is none yet."""
+    if at == len(buffers):
+        buffers.append(torch.full_like(like, fill, requires_grad=False))
+    if buffers[at].shape != like.shape:
+        recorded = tuple(buffers[at].shape)
+        raise ValueError(f"expected noise of the recorded shape {recorded}, got {tuple(like.shape)}: make a new Tape.")
+    return buffers[at]
 
 
 _MULTIPLIERS = (-49064778989728563, -4265267296055464877, -7723592293110705685)  # odd 64-bit mixing constants
@@ -113,46 +113,44 @@ def _shift(h: Tensor, bits: int) -> Tensor:
 
 
 def _scramble(h: Tensor) -> Tensor:
-    """A 64-bit finaliser on int64 tensors; products wrap, as they should."""
+    """A 64-bit finaliser on int64 tensors; products wrap around."""
     h = (h ^ _shift(h, 32)) * _MULTIPLIERS[0]
     h = (h ^ _shift(h, 29)) * _MULTIPLIERS[1]
     return h ^ _shift(h, 32)
 
 
 def row_keys(x: Tensor) -> Tensor:
-    """A 64-bit key per row of a dense batch, (..., B, D) -> (..., B), from its bits in float32 alone."""
-    bits = (x.float() + 0.0).view(torch.int32).to(torch.int64)  # adding zero folds -0.0 into 0.0
+    """A 64-bit key per row of a dense batch, (..., B, D) -> (..., B), a hash of its bits in float32."""
+    bits = (x.float() + 0.0).view(torch.int32).to(torch.int64)  # adding zero turns -0.0 into 0.0
     column = _scramble(torch.arange(1, x.shape[-1] + 1, device=x.device) * _MULTIPLIERS[2])
     return _scramble(_scramble(bits ^ column).sum(-1))
 
 
 class PerRow:
-    """Noise as a function of (seed, row key, sample, site, unit): the same for a row wherever it stands.
+    """Noise as a function of (seed, row key, sample, site, unit): independent of the position of a row.
 
     Parameters
     ----------
     keys : Tensor (R,) int64
-        One key per row of the batch the model will see (rows repeated for several samples included).
+        One key per row of the model's batch (including rows repeated for several samples).
     """
 
     def __init__(self, keys: Tensor, seed: int) -> None:
         self.keys = keys
         self.seed = seed
-        self.asked = 0
-
-    def _bits(self, like: Tensor) -> Tensor:
-        self.asked += 1
-        unit = torch.arange(1, like.shape[-1] + 1, device=like.device) * _MULTIPLIERS[2]
-        stream = _scramble(unit + (mix(self.seed, self.asked) - (1 << 62)))
-        return _scramble(_scramble(self.keys[:, None] ^ stream))
+        self.calls = 0
 
     def _double(self, like: Tensor) -> Tensor:
-        return (_shift(self._bits(like), 12).to(torch.float64) + 0.5) * 2.0**-52
+        self.calls += 1
+        unit = torch.arange(1, like.shape[-1] + 1, device=like.device) * _MULTIPLIERS[2]
+        stream = _scramble(unit + (mix(self.seed, self.calls) - (1 << 62)))
+        bits = _scramble(_scramble(self.keys[:, None] ^ stream))
+        return (_shift(bits, 12).to(torch.float64) + 0.5) * 2.0**-52
 
     def uniform(self, like: Tensor) -> Tensor:
         return self._double(like).to(like.dtype).clamp_(_TINY, 1 - 2.0**-24)
 
     def normal(self, like: Tensor) -> Tensor:
-        """Box-Muller: exact in law, and the same bits on every call."""
+        """Normal noise by the Box-Muller transform: exact in distribution and deterministic."""
         radius = (-2 * self._double(like).log()).sqrt()
         return (radius * (2 * math.pi * self._double(like)).cos()).to(like.dtype)

@@ -1,4 +1,4 @@
-"""Capped gates: law, marginals, mode, draws and KLs, against enumeration, a plain recursion and simulation."""
+"""Capped gates: distribution, marginals, mode, draws and KLs, against enumeration, a plain recursion and simulation."""
 
 import itertools
 import math
@@ -62,11 +62,11 @@ def logits_of_every_kind(K: int) -> Iterator[tuple[str, Tensor]]:
 
 SIZES = [(1, 1), (2, 1), (3, 2), (5, 4), (6, 2), (8, 3), (9, 8), (4, 4), (3, 7)]
 
-# -- the law by enumeration ------------------------------------------------------------------------------------------
+# -- the distribution by enumeration ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("K", "cap"), SIZES)
-def test_the_law_and_all_that_follows_from_it_are_those_of_enumeration(K: int, cap: int) -> None:
+def test_the_distribution_and_all_that_follows_from_it_are_those_of_enumeration(K: int, cap: int) -> None:
     b, a0 = codes(K, cap), normals(K, seed=1)
     for name, logits in logits_of_every_kind(K):
         for a in logits:
@@ -122,7 +122,7 @@ def test_a_limit_that_binds_nothing_leaves_independent_gates() -> None:
     assert torch.allclose(nearly.mean, torch.sigmoid(a - 9), rtol=1e-7)
 
 
-# -- the law by a plain recursion, and its precision -----------------------------------------------------------------
+# -- the distribution by a plain recursion, and its precision --------------------------------------------------------
 
 
 def recursion(a: Tensor, cap: int) -> Tensor:
@@ -230,7 +230,7 @@ def test_gradients_are_those_of_finite_differences(K: int, cap: int) -> None:
     assert torch.autograd.gradcheck(lambda x, y: divergence(Capped(x, cap), Capped(y, cap)), (a, a0))
 
 
-def test_a_law_first_seen_without_gradients_has_them_later() -> None:
+def test_a_distribution_first_seen_without_gradients_has_them_later() -> None:
     a = normals(2, 5).requires_grad_()
     q = Capped(a, 2)
     with torch.no_grad():
@@ -289,7 +289,7 @@ def test_of_equally_likely_codes_the_mode_has_the_first_gates() -> None:
 
 
 def chi_square(b: Tensor, q: Capped) -> float:
-    """The p-value of draws (n, K) under the law's own table of codes."""
+    """The p-value of draws (n, K) under the distribution's own table of codes."""
     K, n = b.shape[-1], len(b)
     every = codes(K, q.cap)
     base = 2 ** torch.arange(K)
@@ -312,7 +312,9 @@ DISTRIBUTIONS = {
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("cap", [1, 2, 5])
 @pytest.mark.parametrize("name", ["sparse", "dense", "equal"])
-def test_draws_through_the_tree_and_through_the_gates_follow_the_law(name: str, cap: int, dtype: torch.dtype) -> None:
+def test_draws_through_the_tree_and_through_the_gates_follow_the_distribution(
+    name: str, cap: int, dtype: torch.dtype
+) -> None:
     n = 200_000
     q = Capped(torch.tensor(DISTRIBUTIONS[name], dtype=dtype), cap)
     u, v = uniforms(n, 6).to(dtype), uniforms(n, 8, seed=1).to(dtype)
@@ -327,7 +329,7 @@ def test_draws_through_the_tree_and_through_the_gates_follow_the_law(name: str, 
     assert torch.equal(gates[~few], tree[~few])
 
 
-def test_draws_follow_the_law_where_independent_gates_never_would() -> None:
+def test_draws_follow_the_distribution_where_independent_gates_never_would() -> None:
     """Logits of 40 and more: independent gates are all on, so every draw comes through the tree; at cap 2 of 6."""
     n = 200_000
     q, b = Capped(torch.tensor(DISTRIBUTIONS["far"]), 2), []
@@ -343,7 +345,7 @@ def test_draws_follow_the_law_where_independent_gates_never_would() -> None:
 
 
 def test_a_million_draws_never_exceed_the_cap() -> None:
-    """Through the tree and through the gates, for laws that seldom, often, nearly always and always reach it."""
+    """Through the tree and the gates, for distributions that seldom, often, nearly always and always reach it."""
     q, most = Capped(torch.linspace(-2, 2, 12) + torch.tensor([[-2.0], [0.0], [3.0], [40.0]]), 3), np.zeros(2)
     generator = torch.Generator().manual_seed(0)
     for _ in range(10):
@@ -412,7 +414,7 @@ def test_the_divergence_is_the_mean_log_ratio_of_draws() -> None:
     assert closed_form(q, p)
 
 
-def test_the_limit_makes_two_laws_more_alike() -> None:
+def test_the_limit_makes_two_distributions_more_alike() -> None:
     """Equal shifts of all logits change the number on and nothing else, which a binding limit hides."""
     a, K = normals(30), 30
     for cap, most in ((29, 20.0), (3, 0.05)):
@@ -467,7 +469,7 @@ def test_members_are_kept_apart() -> None:
             assert torch.allclose(one.entropy(), q.entropy()[m, r], rtol=1e-11)
 
 
-def test_an_expanded_law_is_the_same_law_for_more_rows() -> None:
+def test_an_expanded_distribution_is_the_same_distribution_for_more_rows() -> None:
     q, p = Capped(normals(5), 2), Capped(normals(5, seed=1), 2)
     wide = q.expand((2, 7))
     assert (wide.batch_shape, wide.event_shape) == ((2, 7), (5,))
@@ -484,7 +486,7 @@ def test_an_expanded_law_is_the_same_law_for_more_rows() -> None:
 
 @pytest.mark.parametrize("cap", [3, 9])  # gates under a limit, and free ones
 @pytest.mark.parametrize("shape", [(4,), (2, 4)])
-def test_copies_are_the_law_of_repeated_rows_without_its_work(
+def test_copies_are_the_distribution_of_repeated_rows_without_its_work(
     shape: tuple[int, ...], cap: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     a = 2 * normals(*shape, 9)
@@ -512,7 +514,7 @@ def test_a_prior_shared_by_all_rows_is_measured_once() -> None:
 
 
 def test_bad_arguments_are_refused() -> None:
-    with pytest.raises(ValueError, match="at least 1 is needed, got 0"):
+    with pytest.raises(ValueError, match=r"cap must be an integer of at least 1, .*, got 0"):
         Capped(torch.zeros(3), 0)
     with pytest.raises(ValueError, match=r"q has cap=2, p has cap=3 \(over 4 gates\)\. Make both with the same `cap`"):
         divergence(Capped(torch.zeros(4), 2), Capped(torch.zeros(4), 3))

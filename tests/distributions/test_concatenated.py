@@ -1,4 +1,4 @@
-"""Claim: a code of several independent parts is the product of their laws."""
+"""Claim: a code of several independent parts is the product of their distributions."""
 
 from __future__ import annotations
 
@@ -50,5 +50,5 @@ def test_hard_draws_keep_either_cap_and_have_the_mean() -> None:
 
 def test_a_wrong_number_of_units_is_refused() -> None:
     assert family().width(6) == 7
-    with pytest.raises(ValueError, match=r"these parts have 3 \+ 3 units, asked for 5"):
+    with pytest.raises(ValueError, match=r"n must be 3 \+ 3, the units of the parts, got 5"):
         family().width(5)

@@ -1,4 +1,4 @@
-"""Counts: law, marginals, mode, sets and KLs of the multinomial, against enumeration, fractions and simulation."""
+"""Counts: distribution, marginals, mode, sets and KLs of the multinomial, by enumeration, fractions and simulation."""
 
 import itertools
 import math
@@ -46,7 +46,7 @@ def subsets(K: int) -> Tensor:
 
 SIZES = [(1, 1), (1, 6), (2, 3), (3, 5), (4, 4), (6, 2)]
 
-# -- the law ---------------------------------------------------------------------------------------------------------
+# -- the distribution ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("K", "cap"), SIZES)
@@ -59,7 +59,7 @@ def test_probabilities_are_the_multinomial_s_and_sum_to_one(K: int, cap: int) ->
     np.testing.assert_allclose(log_q, scipy.stats.multinomial(cap, p / p.sum()).logpmf(full), rtol=1e-9, atol=1e-9)
 
 
-def test_the_sum_of_gated_features_has_this_law() -> None:
+def test_the_sum_of_gated_features_has_this_distribution() -> None:
     """Erratum 14: omega_l ~ Bernoulli(lambda), c_l ~ Cat(pi), z = sum_l omega_l e_{c_l}, by numpy alone."""
     K, cap, n = 3, 4, 200_000
     q, rng = dist(1, K, cap), np.random.default_rng(0)
@@ -92,7 +92,7 @@ def test_marginals_are_those_of_enumeration(K: int, cap: int) -> None:
     assert float(q.expected) == pytest.approx(float((w.squeeze(-1) * (z > 0).sum(-1)).sum()), rel=1e-10)
 
 
-def test_a_draw_of_a_law_that_is_not_finite_is_no_error() -> None:
+def test_a_draw_of_a_distribution_that_is_not_finite_is_no_error() -> None:
     """A training that has lost its way finds so by its loss, and goes back."""
     q = Counts(torch.tensor([0.0, math.nan]), torch.tensor([[0.0, 1.0, 2.0], [math.nan] * 3]), 2)
     assert q.tally(torch.full((2, 2), 0.5)).shape == (2, 3)
@@ -253,14 +253,14 @@ def test_the_gradient_of_set_probabilities_is_that_of_finite_differences() -> No
     gate, features = (torch.randn(3, n, generator=g, dtype=torch.float64).requires_grad_() for n in (1, 5))
     present = torch.tensor([[1, 0, 1, 1, 0], [0, 0, 0, 0, 0], [1, 1, 1, 1, 1]])
     assert torch.autograd.gradcheck(lambda a, b: Counts(a, b, 5).set_log_prob(present), (gate, features))
-    with pytest.raises(ValueError, match=r"a set of 5 features is \(\.\.\., 5\), got \(3, 4\)"):
+    with pytest.raises(ValueError, match=r"a set of 5 features must have the shape \(\.\.\., 5\), got \(3, 4\)"):
         Counts(gate, features, 5).set_log_prob(present[:, :4])
 
 
 # -- draws -----------------------------------------------------------------------------------------------------------
 
 
-def test_hard_draws_follow_the_law() -> None:
+def test_hard_draws_follow_the_distribution() -> None:
     K, cap, n = 3, 3, 200_000
     q, every = dist(6, K, cap, spread=0.5), codes(K, cap)
     keys = torch.randint(-(2**62), 2**62, (n,), generator=torch.Generator().manual_seed(0))
@@ -385,7 +385,7 @@ def test_the_divergence_is_the_mean_log_ratio_of_draws() -> None:
     assert abs(float(ratio.mean() - divergence(q, p))) < 4 * float(ratio.std()) / n**0.5
 
 
-def test_bounds_use_the_counts_own_law_whatever_the_divergence_charges() -> None:
+def test_bounds_use_the_counts_own_distribution_whatever_the_divergence_charges() -> None:
     """log p(z) - log q(z) of a hard trace has the mean -KL (tight), also where training charges the paper's."""
     n = 50_000
     q, p = dist(14, 6, 4).expand((n,)), dist(15, 6, 4, kl="paper")
@@ -474,7 +474,7 @@ def test_members_are_kept_apart() -> None:
             assert torch.allclose(one.set_log_prob(present[m, b]), q.set_log_prob(present)[m, b], rtol=1e-12)
 
 
-def test_an_expanded_law_is_the_same_law_for_more_rows() -> None:
+def test_an_expanded_distribution_is_the_same_distribution_for_more_rows() -> None:
     q = dist(0, 4, 3)
     wide = q.expand((2, 5))
     assert (wide.batch_shape, wide.event_shape) == ((2, 5), (4,))
@@ -488,7 +488,7 @@ def test_an_expanded_law_is_the_same_law_for_more_rows() -> None:
 
 
 def test_bad_arguments_are_refused() -> None:
-    with pytest.raises(ValueError, match="at least 1 is needed, got 0"):
+    with pytest.raises(ValueError, match=r"cap must be an integer of at least 1, .*, got 0"):
         Counts(torch.zeros(1), torch.zeros(3), 0)
     with pytest.raises(ValueError, match=r"'tight' .* or 'paper' .*, got 'loose'"):
         Counts(torch.zeros(1), torch.zeros(3), 2, kl="loose")  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Beta laws told by their logits: draws from plain noise, their gradient against integrals, no end to fall off."""
+"""Beta distributions in terms of the logit: draws from plain noise, their gradient against integrals."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def quantile(share: float, a: float, b: float) -> float:
 
 
 @pytest.mark.parametrize(("a", "b"), CONCENTRATIONS)
-def test_draws_follow_the_beta_law(a: float, b: float) -> None:
+def test_draws_follow_the_beta_distribution(a: float, b: float) -> None:
     """Kolmogorov and Smirnov's test of 200,000 draws in single precision, ends included."""
     v = fresh(3)(dist(a, b, 200_000)).double().numpy().ravel()
     assert scipy.stats.kstest(v, lambda v: distribution(v, a, b)).pvalue > 1e-3
@@ -58,7 +58,7 @@ def test_draws_follow_the_beta_law(a: float, b: float) -> None:
         assert scipy.stats.binomtest(int((v < quantile(tail, a, b)).sum()), len(v), tail).pvalue > 1e-4
 
 
-def test_the_law_agrees_with_itself() -> None:
+def test_the_distribution_agrees_with_itself() -> None:
     """Density, moments, entropy and KL, held against quadrature and draws."""
     a, b = torch.tensor([0.6, 3.0, 30.0, 90.0]), torch.tensor([2.0, 0.7, 10.0, 100.0])
     check_distribution(LogitBeta, (a, b), other=(torch.tensor([1.0, 30.0, 30.0, 30.0]), torch.tensor([4.0, 10, 10, 9])))
@@ -169,7 +169,7 @@ def test_a_draw_by_hand() -> None:
 
 
 def test_the_first_accepted_proposal_wins_and_the_middle_stands_in_for_none() -> None:
-    """eps = -9 is below the law's end at shape .5: refused. One good proposal among them is taken, wherever it is."""
+    """eps = -9 gives w < 0 at shape .5: rejected. One good proposal among them is taken, wherever it is."""
     shape, u = torch.tensor([0.5]), torch.full((_PROPOSALS + 1, 1), 0.5)
     refused = torch.full((_PROPOSALS, 1), -9.0)
     rest = math.log(0.5 + 2 / 3) + math.log(0.5) / 0.5
@@ -197,7 +197,7 @@ def test_proposals_fail_as_rarely_as_is_said(shape: float, share: float) -> None
 
 
 def implicit(v: float, a: float, b: float) -> float:
-    """dv/da at a fixed place in the law: -(1/f(v)) int_{-inf}^v f(s) (log sigmoid(s) - E) ds, by the shorter side."""
+    """dv/da at a fixed quantile: -(1/f(v)) int_{-inf}^v f(s) (log sigmoid(s) - E) ds, by the shorter side."""
 
     def log_f(s: float) -> float:
         return -a * np.logaddexp(0, -s) - b * np.logaddexp(0, s)

@@ -1,4 +1,4 @@
-"""Tokens: the law of a sentence, its gradient by hand, and how little of the logits is ever in memory."""
+"""Tokens: the distribution of a sentence, its gradient by hand, and how little of the logits is ever in memory."""
 
 import itertools
 import math
@@ -95,7 +95,7 @@ def test_rows_that_are_no_sentences_are_refused(row: list[float], message: str) 
         check_sentences(torch.tensor([[2, 3, EOS, PAD], row]), 7)
 
 
-# -- the law ---------------------------------------------------------------------------------------------------------
+# -- the distribution ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("chunk", [1, 4, 15, 100])
@@ -206,7 +206,7 @@ def test_tokens_of_another_shape_and_empty_chunks_are_refused() -> None:
     hidden, weight, bias = pieces()
     with pytest.raises(ValueError, match=r"shape of the states, \(3, 5\); got \(3, 4\)"):
         Tokens(hidden, weight, bias).log_prob(SENTENCES[:, :4])
-    with pytest.raises(ValueError, match="at least 1 position, got 0"):
+    with pytest.raises(ValueError, match="at least 1, a number of positions, got 0"):
         Tokens(hidden, weight, bias, 0)
 
 
@@ -408,7 +408,7 @@ def test_float64_is_left_alone_by_autocast() -> None:
 # -- the likelihood --------------------------------------------------------------------------------------------------
 
 
-def test_the_likelihood_gives_the_law_and_its_term() -> None:
+def test_the_likelihood_gives_the_distribution_and_its_term() -> None:
     projection = Projection(4, 7)
     initialise(projection, torch.Generator().manual_seed(0))
     data, hidden = TokenData(projection, chunk=4), pieces(dtype=torch.float32)[0]

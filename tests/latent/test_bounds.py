@@ -271,7 +271,7 @@ STORIES = {
 @pytest.mark.filterwarnings("ignore::sparsevae.exceptions.SparsityWarning")
 @pytest.mark.parametrize("name", STORIES)
 def test_a_bound_reads_each_row_once_and_is_the_story_of_repeated_rows(name: str) -> None:
-    """However many draws are taken, and at once: the numbers are those of a story told of every copy of a row."""
+    """However many draws are taken, and at once: the numbers are those of one trace per copy of a row."""
     est = STORIES[name].set_params(hidden=(8,), training=sv.Training(steps=20, batch_size=20, verbose=0))
     model = est.fit(small_data()).model_
     x = est.scaling_(torch.tensor(small_data()[:7]))
@@ -430,7 +430,7 @@ def test_beta_weighs_training_and_never_a_bound() -> None:
 
 
 def test_a_posterior_in_encode_alone_is_refused() -> None:
-    """The story, and so training and bounds, would have another one than the codes."""
+    """The trace, and so training and bounds, would have another posterior than the codes."""
     with pytest.raises(TypeError, match=r"Other overrides `encode`.*posterior_from\(raw, copies=1\)"):
 
         class Other(LatentModel):

@@ -263,11 +263,11 @@ GOOD = pack([[0, 1, 0], [2, 0, 0]], 2)  # symbols 0 2 and 1 1, two bits each
         (b"PK\3\4" + bytes(40), "begins with b'svzc'; got 44 bytes that begin with b'PK"),
         (GOOD[:10], "got 10 bytes"),
         (GOOD[:-1], "2 rows of 4 bits take 23 bytes; got 22: cut short"),
-        (GOOD + b"\0", "2 rows of 4 bits take 23 bytes; got 24: followed by others"),
-        (GOOD[:4] + b"\2" + GOOD[5:], "version 2 of the format; this sparsevae reads 1"),
-        (GOOD[:5] + b"\3" + GOOD[6:], "header is damaged: layout 3"),
-        (GOOD[:14] + bytes(4) + GOOD[18:], "header is damaged: layout 0, 0 units"),
-        (GOOD[:18] + bytes(4) + GOOD[22:], "header is damaged: layout 0, 3 units, cap 0"),
+        (GOOD + b"\0", "2 rows of 4 bits take 23 bytes; got 24: followed by other bytes"),
+        (GOOD[:4] + b"\2" + GOOD[5:], "version 2 of the format; this package reads 1"),
+        (GOOD[:5] + b"\3" + GOOD[6:], "header is damaged: it has layout 3"),
+        (GOOD[:14] + bytes(4) + GOOD[18:], "header is damaged: it has layout 0, 0 units"),
+        (GOOD[:18] + bytes(4) + GOOD[22:], "header is damaged: it has layout 0, 3 units, cap 0"),
         (GOOD[:6] + struct.pack("<Q", 2**63) + GOOD[14:], "cut short"),
         (GOOD[:22] + bytes([0b0010_1101]), "row 1 is no code"),  # 3 1 does not rise
         (pack([[0] * 5 + [1]], 1)[:-1] + bytes([0b1110_0000]), "row 0 is no code"),  # 7 of 6 units

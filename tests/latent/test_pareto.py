@@ -1,4 +1,4 @@
-"""Pareto k of importance weights: laws whose tail is known, a plain reading of the estimator, an exact log p(x)."""
+"""Pareto k of importance weights: distributions of known tail, a plain form of the estimator, an exact log p(x)."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ from sparsevae.training.step import Run
 
 pytestmark = pytest.mark.filterwarnings("ignore::sparsevae.exceptions.SparsityWarning")
 
-# -- a linear-Gaussian decoder, three units and two pseudo-inputs: log p(x) is a sum over 2 x 2^3 patterns ------------
+# -- a linear-Gaussian decoder, three units and two pseudo-inputs: log p(x) is a sum over 2 x 2^3 patterns -----------
 
 J, D, U, VARIANCE = 3, 4, 2, 1.0
 RHO = (0.7, 0.3)
@@ -188,7 +188,7 @@ def test_the_paper_s_kl_is_switched_off_at_the_start_and_ours_is_not() -> None:
 
 def test_pseudo_inputs_need_a_spike_and_slab() -> None:
     prior = PseudoInputs(J, D, U, SELECTIONS["softmax"](D, U))
-    with pytest.raises(TypeError, match="need an encoder that gives a SpikeSlab, got _Gaussian"):
+    with pytest.raises(TypeError, match="need a posterior that is a SpikeSlab, got _Gaussian"):
         prior.marginal(lambda x: normal(torch.zeros(len(x), J), torch.ones(len(x), J)))
 
 

@@ -198,7 +198,7 @@ def spike_slab_trace() -> Trace:
 def test_terms_refuse_what_they_do_not_measure() -> None:
     with pytest.raises(TypeError, match="estimated for Gaussian posteriors, got SpikeSlab"):
         total_correlation(N, weighted)(spike_slab_trace())
-    with pytest.raises(TypeError, match="aggregate sparsity is of pseudo-inputs; this prior is a SpikeSlab"):
+    with pytest.raises(TypeError, match="aggregate sparsity needs a prior of pseudo-inputs, got a SpikeSlab"):
         AggregateSparsity(0.1)(spike_slab_trace())
     with pytest.raises(ValueError, match="compares with a draw of the prior"):
         mmd(spike_slab_trace())
@@ -282,14 +282,14 @@ def normals(*shape: int, seed: int) -> Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
-def test_equal_laws_have_no_mmd_in_the_mean() -> None:
+def test_equal_distributions_have_no_mmd_in_the_mean() -> None:
     each = compared(normals(200, 60, 5, seed=0), normals(200, 60, 5, seed=1)).squeeze(-1)
     assert each.shape == (200,)
     assert abs(float(each.mean())) < 4 * float(each.std()) / 200**0.5
     assert float(each.min()) < 0  # unbiased, so that it may fall below zero
 
 
-def test_a_narrow_law_has_a_large_mmd() -> None:
+def test_a_narrow_distribution_has_a_large_mmd() -> None:
     """N(0, 1) against N(0, .2^2) in five dimensions: 4.709 by quadrature, and in the mean over draws.
 
     A single batch of 500 has a deviation of .12 around that.

@@ -32,7 +32,7 @@ DISTRIBUTIONS: dict[str, Any] = {
 
 
 def codes(q: Any) -> torch.Tensor:
-    """Every code that the law allows, (codes, K)."""
+    """Every code that the distribution allows, (codes, K)."""
     most = q.cap if isinstance(q, Counts) else 1
     all_codes = torch.tensor([*itertools.product(range(most + 1), repeat=q.event_shape[0])], dtype=torch.float64)
     return all_codes[all_codes.sum(-1) <= q.cap]
@@ -121,5 +121,5 @@ def test_a_relaxed_draw_is_a_probability_and_costs_a_finite_amount_at_its_ends()
 
 @pytest.mark.parametrize("name", ["marginals", "set"])
 def test_codes_without_labels_are_refused_by_name(name: str) -> None:
-    with pytest.raises(TypeError, match="off a Normal"):
+    with pytest.raises(TypeError, match="a Counts or a Capped, got a Normal"):
         LABEL_LIKELIHOODS[name](Normal(torch.zeros(2, 3), torch.ones(2, 3)), torch.zeros(2, 3))

@@ -99,7 +99,7 @@ def test_what_needs_a_likelihood_and_a_prior_is_not_there(name: str) -> None:
 
 def test_it_bounds_nothing_and_is_not_audited() -> None:
     est: Any = fitted(Autoencoder(2, training=sv.Training(steps=2, verbose=0)), X)
-    with pytest.raises(ValueError, match=r"needs priors: z has none"):
+    with pytest.raises(ValueError, match=r"needs a prior for each latent variable: z has none"):
         bounds(est.model_, torch.zeros(3, 6), 2)
     with pytest.raises(TypeError, match="Autoencoder has none"):
         audit(est, X)

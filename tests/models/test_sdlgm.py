@@ -341,5 +341,5 @@ def test_groups_must_fill_the_code() -> None:
 
 
 def test_the_audit_says_why_it_has_nothing_to_say_about_counts() -> None:
-    with pytest.raises(TypeError, match="none has a KL of its own"):
+    with pytest.raises(TypeError, match="there is no KL per unit"):
         sv.audit(fitted(steps=2), BITS)

@@ -1,4 +1,4 @@
-"""Convolutions: their geometry, the law of their weights, batch statistics, and members side by side as channels."""
+"""Convolutions: their geometry, the distribution of their weights, batch statistics, and members as channels."""
 
 import copy
 import math
@@ -107,7 +107,7 @@ def test_there_and_back_is_the_identity(members: tuple[int, ...], shape: tuple[i
         assert torch.equal(ToRows(members)(ToImage(*shape, members)(shared)), shared.expand_as(rows))
 
 
-# -- laws -------------------------------------------------------------------------------------------------------
+# -- distributions ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_there_and_back_is_the_identity(members: tuple[int, ...], shape: tuple[i
     ],
     ids=["conv", "transposed"],
 )
-def test_weights_follow_torch_s_default_law(ours: nn.Module, theirs: nn.Module) -> None:
+def test_weights_follow_torch_s_default_distribution(ours: nn.Module, theirs: nn.Module) -> None:
     initialise(ours, generator())
     for name, p in ours.named_parameters():
         like = dict(theirs.named_parameters())[name].detach()

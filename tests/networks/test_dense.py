@@ -1,4 +1,4 @@
-"""Layers: the law of their weights, their members, and no random state but the one they are given."""
+"""Layers: the distribution of their weights, their members, and no random state but the one they are given."""
 
 import math
 
@@ -49,7 +49,7 @@ def test_members_give_what_each_gives_alone(members: tuple[int, ...]) -> None:
             assert torch.allclose(alone(x[m] if x.dim() > 2 else x), out[m], atol=1e-6)
 
 
-def test_weights_follow_torch_s_default_law() -> None:
+def test_weights_follow_torch_s_default_distribution() -> None:
     layer = Linear(400, 300)
     initialise(layer, torch.Generator().manual_seed(0))
     bound = 1 / math.sqrt(400)

@@ -50,7 +50,7 @@ def test_construction_and_initialisation_touch_no_random_state_but_their_own() -
     assert not torch.equal(a, c)
 
 
-def test_kernels_follow_lecun_s_law() -> None:
+def test_kernels_follow_lecun_s_distribution() -> None:
     gru, projection, words = GRU(200, 300), Projection(300, 500), Embedding(500, 200)
     initialise(nn.ModuleList([gru, projection, words]), torch.Generator().manual_seed(0))
     for weight, fan in ((gru.weight_ih_l0, 200), (gru.weight_hh_l0, 300), (projection.weight, 300)):
@@ -280,7 +280,7 @@ def drawn(writer: Writer, projection: Projection, z: Tensor, noise: Noise, **opt
 
 
 @pytest.mark.parametrize("temperature", [1.0, 2.0])
-def test_samples_follow_the_model_s_law(temperature: float) -> None:
+def test_samples_follow_the_model_s_distribution(temperature: float) -> None:
     """Sentences of at most 3 positions; a cut one has the probability of its beginning. Logits over the temperature."""
     n, every = 20_000, all_sentences(3)
     writer, projection = decided(3)
@@ -324,7 +324,7 @@ def test_a_cold_sample_is_greedy() -> None:
     ("options", "message"),
     [
         ({"how": "best"}, "greedy, sample, beam; got 'best'"),
-        ({"max_length": 0}, "at least 1, the position of EOS; got 0"),
+        ({"max_length": 0}, "at least 1, the position of EOS, got 0"),
         ({"how": "sample"}, "needs noise"),
         ({"how": "sample", "temperature": 0.0, "noise": Fresh(torch.Generator())}, 'its limit at 0 is how="greedy"'),
         ({"how": "beam", "beams": 0}, "beams must be at least 1, got 0"),

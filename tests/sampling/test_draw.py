@@ -1,4 +1,4 @@
-"""Gates, the tape and per-row noise: the right laws, and no dependence on anything but what they say."""
+"""Gates, the tape and per-row noise: the right distributions, and no dependence on anything but what they say."""
 
 import math
 from itertools import combinations
@@ -172,7 +172,7 @@ def test_draws_are_functions_of_their_noise() -> None:
         Draw(Fixed(), hard=True)(torch.distributions.Cauchy(torch.zeros(1), torch.ones(1)))
 
 
-def test_laplace_draws_follow_their_law_and_stay_finite() -> None:
+def test_laplace_draws_follow_their_distribution_and_stay_finite() -> None:
     q = torch.distributions.Laplace(torch.full((50_000,), 2.0), torch.full((50_000,), 0.1))
     x = Draw(Fresh(torch.Generator().manual_seed(0)), hard=True)(q)
     assert scipy.stats.kstest(x.double().numpy(), scipy.stats.laplace(2, 0.1).cdf).pvalue > 1e-3
@@ -251,7 +251,7 @@ def test_the_tape_hands_out_the_same_buffers_in_order() -> None:
     assert [tuple(b.shape) for b in tape.normals] == [(7, 3), (5,)]
 
 
-def test_tape_noise_has_the_right_law() -> None:
+def test_tape_noise_has_the_right_distribution() -> None:
     tape = Tape(1, torch.device("cpu"))
     tape.normal(torch.zeros(100, 10)), tape.uniform(torch.zeros(100, 10))
     normals, uniforms = [], []
@@ -310,7 +310,7 @@ def noise(keys: Tensor, seed: int, units: int) -> tuple[Tensor, Tensor]:
     return source.normal(like), source.uniform(like)
 
 
-def test_per_row_noise_has_the_right_law() -> None:
+def test_per_row_noise_has_the_right_distribution() -> None:
     """Standard normal and uniform over rows, units, samples and seeds, each on its own; sequential keys included."""
     x = torch.randn(2000, 3, generator=torch.Generator().manual_seed(0))
     for keys in (row_keys(x), torch.arange(2000), torch.arange(2000) << 40):

@@ -71,7 +71,7 @@ def close(got: Tensor, wanted: Tensor | float) -> bool:
     return torch.allclose(got, torch.as_tensor(wanted, dtype=torch.float64), rtol=1e-9, atol=1e-11)
 
 
-# -- the laws --------------------------------------------------------------------------------------------------------
+# -- the distributions -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
@@ -90,7 +90,7 @@ def test_means_and_probabilities_are_those_of_torch(kind: Kind) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
-def test_hard_draws_follow_the_law_and_soft_ones_follow_them(kind: Kind) -> None:
+def test_hard_draws_follow_the_distribution_and_soft_ones_follow_them(kind: Kind) -> None:
     """All outcomes together, by 200,000 draws and a chi-squared of 4 deviations; both rows of DisARM's pair as well."""
     logits, _ = problem(kind)
     n = 200_000
@@ -108,7 +108,7 @@ def test_hard_draws_follow_the_law_and_soft_ones_follow_them(kind: Kind) -> None
     assert close(kind.soft(a, u, torch.tensor(0.7, dtype=torch.float64)).sum(-1), 1.0) == (kind is ONE_HOTS)
 
 
-def test_the_bits_of_a_one_hot_choice_make_its_law() -> None:
+def test_the_bits_of_a_one_hot_choice_make_its_distribution() -> None:
     """Stick breaking: the product of "not yet" and "now" is the category's probability, the last bit being certain."""
     logits, _ = problem(ONE_HOTS)
     on = torch.sigmoid(ONE_HOTS.bits(logits))
@@ -130,7 +130,7 @@ def every(n: int, times: int) -> Tensor:
 def cells(estimator: Estimator, kind: Kind, logits: Tensor) -> tuple[Tensor, Tensor]:
     """Noise that stands for all noise with the same outcome, (cells, n[, C]), and the probability of it, (cells,).
 
-    The logits are the law's own.
+    The logits are the distribution's own.
     """
     if isinstance(estimator, Disarm):  # bits change where u passes P(off), and where 1 - u does
         off = torch.sigmoid(-kind.bits(logits)).flatten()
@@ -236,8 +236,8 @@ def test_the_bias_of_straight_through_is_that_of_its_mean_slope(p: float) -> Non
 
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
-def test_slope_annealing_is_straight_through_in_a_steeper_law(kind: Kind) -> None:
-    """Of the logits s a the gradient is plain straight-through's, and the target is that of the law q_(s a)."""
+def test_slope_annealing_is_straight_through_in_a_steeper_distribution(kind: Kind) -> None:
+    """In the logits s a the gradient is plain straight-through's, and the target is that of q_(s a)."""
     logits, f = problem(kind)
     steep = expected(SlopeAnnealed(3.0), kind, logits, f)
     assert close(steep, 3 * expected(StraightThrough(), kind, 3 * logits, f))
@@ -514,7 +514,7 @@ def divergence_of(model: LatentModel) -> Tensor:
 
 
 def exact_of(J: int, gate: Estimator | None = None) -> dict[str, Tensor]:
-    """The gradient of the true objective, summed over gates and slab noise, in the law that the gate makes."""
+    """The gradient of the true objective, summed over gates and slab noise, in the distribution that the gate makes."""
     model = vsc(gate or AlwaysOn(), J)
     _, b, log_q, cost = by_gates(model, J)
     reconstruction = (log_q.sum(-1).exp().squeeze(1) * cost(b)).sum(0).mean()
@@ -569,7 +569,7 @@ def test_values_that_carry_their_gradient_pass_it_to_the_gates(gate: Estimator) 
         Concrete: (relaxed, relaxed * (1 - relaxed) * 2),
         StraightThroughConcrete: (hard, relaxed * (1 - relaxed) * 2),
         StraightThrough: (hard, (p * (1 - p)).expand_as(hard)),
-        SlopeAnnealed: (hard, (p * (1 - p)).expand_as(hard)),  # in the law's logits, which are 2 a
+        SlopeAnnealed: (hard, (p * (1 - p)).expand_as(hard)),  # in the distribution's logits, which are 2 a
     }[type(gate)]
     v = v.expand(-1, 2, -1, -1).clone().requires_grad_()
     (slope,) = torch.autograd.grad(cost(v).sum(), v)
@@ -714,8 +714,8 @@ def test_a_later_site_s_exact_kl_is_part_of_an_earlier_draw_s_cost(name: str) ->
 
 
 @pytest.mark.parametrize("name", ["score", "rloo", "muprop"])
-def test_bits_whose_law_depends_on_other_bits_have_no_bias(name: str) -> None:
-    """b ~ Bernoulli(a), c ~ Bernoulli(v + w b), each with an estimator: MuProp expands where a row's own law says."""
+def test_bits_whose_distribution_depends_on_other_bits_have_no_bias(name: str) -> None:
+    """b ~ Bernoulli(a), c ~ Bernoulli(v + w b), each with an estimator: MuProp expands at each row's own mean."""
     estimator = UNBIASED[name]()
     theta = torch.tensor([0.4, -0.7, 1.8], dtype=torch.float64, requires_grad=True)  # a, v, w
 
@@ -759,7 +759,7 @@ def test_rows_of_one_model_are_agreed_on() -> None:
     assert ask(Disarm(), Disarm()) == ask(Disarm(), LeaveOneOut(2)) == (2, 2)
     assert ask(MuProp(), Darn(), Concrete()) == (2, 1)
     for estimators in ((MuProp(), Score()), (Darn(), Disarm()), (LeaveOneOut(2), LeaveOneOut(3))):
-        with pytest.raises(ValueError, match=r"must ask for the same rows, got \(points, draws\) \[\("):
+        with pytest.raises(ValueError, match=r"must need the same rows, got \(points, draws\) \[\("):
             ask(*estimators)
 
 

@@ -1,4 +1,4 @@
-"""Claim: a slope that is annealed belongs to the law. Draws, KLs, bounds, codes and files all know the same one."""
+"""Claim: an annealed slope belongs to the distribution. Draws, KLs, bounds, codes and files all use the same one."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ def steeper(raw: Tensor, logits: slice, slope: Tensor | float) -> Tensor:
 
 
 @pytest.mark.parametrize("name", POSTERIORS)
-def test_all_that_is_asked_of_a_posterior_is_of_the_steeper_law(name: str) -> None:
-    """The law is that of plain straight-through with s times the logits: draws in training, hard draws, KL, code."""
+def test_all_that_is_asked_of_a_posterior_is_of_the_steeper_distribution(name: str) -> None:
+    """That of plain straight-through with s times the logits: draws in training, hard draws, KL, code."""
     make, logits = POSTERIORS[name]
     annealed, plain = make(SlopeAnnealed(S)), make(StraightThrough())
     raw = raw_of(annealed)
@@ -75,7 +75,7 @@ def test_all_that_is_asked_of_a_posterior_is_of_the_steeper_law(name: str) -> No
 
 @pytest.mark.parametrize("members", [(3,), (2, 3)])
 @pytest.mark.parametrize("name", POSTERIORS)
-def test_members_have_laws_of_their_own_slopes(name: str, members: tuple[int, ...]) -> None:
+def test_members_have_distributions_of_their_own_slopes(name: str, members: tuple[int, ...]) -> None:
     make, logits = POSTERIORS[name]
     gate, plain = SlopeAnnealed(), make(StraightThrough())
     family = make(gate)
@@ -125,8 +125,8 @@ def same(a: Any, b: Any) -> bool:
 
 
 @pytest.mark.parametrize("name", CODERS)
-def test_a_fitted_law_keeps_its_slope_on_the_disk(name: str, tmp_path: Path) -> None:
-    """From 1 to 5 in twenty steps, the last of which had 4.8; a file without it would hold another law."""
+def test_a_fitted_distribution_keeps_its_slope_on_the_disk(name: str, tmp_path: Path) -> None:
+    """From 1 to 5 in twenty steps, the last of which had 4.8; a file without it would hold another distribution."""
     est = CODERS[name](settings()).fit(BITS)
     assert slopes(est.model_) == pytest.approx([4.8])
     assert lasting(est.model_) == {"slope"}
@@ -160,7 +160,7 @@ def test_a_resumed_run_has_the_slopes_and_weights_of_a_whole_one(
 
 
 def test_the_best_weights_come_back_with_the_slope_they_were_judged_by(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Schedules stand at their ends in validation, but for the law's own: a best model of step 5 has the slope 1.8."""
+    """Schedules are at their ends in validation, except the slope's: a best model of step 5 has the slope 1.8."""
     validate, judged = Run.validate, []
 
     def spy(self: Run, items: Tensor) -> float:
@@ -174,7 +174,7 @@ def test_the_best_weights_come_back_with_the_slope_they_were_judged_by(monkeypat
     assert slopes(est.model_) == pytest.approx([1.8])
 
 
-def test_validation_is_of_the_law_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_validation_is_of_the_distribution_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     """Judged with the slope of the end, a model would be another one than the one that is kept."""
     validate, seen = Run.validate, []
 
