@@ -85,7 +85,9 @@ class SparseCoder(Learned, _Absent, ClassNamePrefixFeaturesOutMixin, Transformer
 
     def build(self, data: DataSpec, weights: Generator | None) -> Build:
         """The model for these data, with weights drawn from `weights`; None: the caller sets them afterwards."""
-        raise NotImplementedError
+        raise NotImplementedError(
+            f"{type(self).__name__} must define build(data, weights) -> Build: see CONTRIBUTING.md"
+        )
 
     def check(self) -> None:
         """Refuse constructor arguments that cannot work."""

@@ -78,11 +78,14 @@ def check_support(est: SparseCoder, data: Stats | None) -> None:
     likelihood, scaling = likelihood_for(est), est.fitted_.input.prepare
     span = scaling.span(data)
     problem = likelihood.refuses(span)
-    if problem is None and est.training_settings().binarise and likelihood.support != (0.0, 1.0):
-        expected = "likelihood='bernoulli' and values in [0, 1]"
-        problem = f"training.binarise needs {expected}, got {span.low:g} to {span.high:g}"
     if problem:
-        raise ValueError(f"{problem} after scale={est.scale!r}. Rescale X, or use likelihood='gaussian'.")
+        advice = "Use likelihood='gaussian'" if likelihood.whole else "Rescale X, or use likelihood='gaussian'"
+        raise ValueError(f"{problem} after scale={est.scale!r}. {advice}.")
+    if est.training_settings().binarise and likelihood.support != (0.0, 1.0):
+        raise ValueError(
+            f"training.binarise needs likelihood='bernoulli' and values in [0, 1], got likelihood={likelihood.name!r} "
+            f"and {span.low:g} to {span.high:g}. Use likelihood='bernoulli', or leave binarise False."
+        )
     if likelihood.atom and scaling.name != "none":
         raise ValueError(
             f"likelihood={likelihood.name!r} is about exact zeros, which scale={est.scale!r} does not keep for "
@@ -106,14 +109,14 @@ def build(est: SparseCoder, kind: Input, X: Any, Y: Any = None) -> Build:
         device = training.torch_device()
         with Room(est, fitted.data, device):
             made = est.build(fitted.data, torch.Generator().manual_seed(mix(training.seed, 0)))
+        fitted.model, fitted.built = made.model, plain(est)
+        fitted.to(device)
+        shuffle = torch.Generator().manual_seed(mix(training.seed, 7))
+        some = torch.randperm(X.shape[0], generator=shuffle)[:BLOCK]
+        made.start(fitted.model, kind.prepare(tables[0].take(some).to(device)))
     except BaseException:
         del est.fitted_
         raise
-    fitted.model, fitted.built = made.model, plain(est)
-    fitted.to(device)
-    rows = tables[0]
-    some = torch.randperm(rows.shape[0], generator=torch.Generator().manual_seed(mix(training.seed, 7)))[:BLOCK]
-    made.start(fitted.model, kind.prepare(rows.take(some).to(device)))
     return made
 
 
@@ -124,14 +127,21 @@ def pass_over(est: SparseCoder, X: Any, Y: Any) -> None:
     check_support(est, fitted.input.stats(X))
     settings = est.training_settings()
     again = training_for(fitted.input, settings.once_more(mix(settings.seed, fitted.n_steps)), X.shape[0])
-    fitted.n_rows = max(fitted.n_rows, X.shape[0] - again.held_out(X.shape[0]))
-    made = est.build(fitted.data, None)  # for its objective and schedules; the networks are those of the fit
+    n_rows = max(fitted.n_rows, X.shape[0] - again.held_out(X.shape[0]))
+    # for its objective and schedules; the networks are those of the fit
+    made = est.build(fitted.data._replace(n_rows=n_rows), None)
     plan = {**made.schedules, **(settings.schedules or {})}
     kept = lasting(fitted.model) if fitted.n_steps else ()
-    ends: dict[str, Schedule] = {
-        k: s if isinstance(s, Controller) else Constant(s(1 << 62, 1 << 62)) for k, s in plan.items() if k not in kept
-    }
-    train(est, X, Y, made._replace(schedules=ends), again, fitted.moments)
+    ends = {name: Constant(_end(fitted.history, name, course)) for name, course in plan.items() if name not in kept}
+    train(est, X, Y, made._replace(schedules=ends), again, fitted.moments, n_rows=n_rows)
+
+
+def _end(history: History, name: str, course: Schedule) -> float:
+    """The last value of a knob: of a schedule for any length of run, of a controller in the history."""
+    if isinstance(course, Controller):
+        used = [row[f"knob_{name}"] for row in history if f"knob_{name}" in row]
+        return float(used[-1] if used else course(0, 1))
+    return course(1 << 62, 1 << 62)
 
 
 def plain(est: SparseCoder) -> dict[str, Any]:
@@ -172,17 +182,21 @@ def train(
     settings: Training,
     moments: dict[str, Tensor] | None = None,
     watch: Watch | None = None,
+    n_rows: int | None = None,
 ) -> None:
-    """Run the training loop on checked rows and targets; the history is extended by its reports."""
+    """Run the training loop on checked rows and targets; the history is extended by its reports.
+
+    `n_rows` replaces the number of training rows that the model was built for.
+    """
     fitted = est.fitted_
-    rows = fitted.input.lay_out(X, fitted.device)
-    targets = None if Y is None else place(Y, rows.device, resident=True)
-    _check_step(est, settings, rows)
-    model = fitted.model.train()
     history = History()
     try:
+        rows = fitted.input.lay_out(X, fitted.device)
+        targets = None if Y is None else place(Y, rows.device, resident=True)
+        _check_step(est, settings, rows)
+        fitted.n_rows = n_rows or fitted.n_rows
         history, fitted.moments = fit(
-            model,
+            fitted.model.train(),
             made.objective.to(rows.device),
             rows,
             settings,
@@ -200,7 +214,7 @@ def train(
             del est.fitted_
         raise
     finally:
-        model.eval()
+        fitted.model.eval()
         fitted.history.extend_with(history, fitted.n_steps)
         fitted.n_steps += history.steps
     after_training(est, X)

@@ -41,7 +41,7 @@ def means(est: SparseCoder, rows: Any, seed: int | None = None) -> dict[str, Arr
     own = est.fitted_
 
     def of(x: Tensor) -> dict[str, Tensor]:
-        if seed is None:
+        if seed is None or not est.decodes:  # without p(x|z) all latent variables are the code itself
             return means_of([own.model.encode(x)])
         trace = own.model(x, Draw(PerRow(row_keys(x), mix(seed, 11)), hard=True))
         return means_of([site.q for site in code_sites(trace)])

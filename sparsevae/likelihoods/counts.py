@@ -16,6 +16,15 @@ from sparsevae.sampling.noise import Noise
 _LOG_RATE_LIMIT = 30.0  # a sum of rates of e^30 over a row is far from float32's limit of e^88
 
 
+class ExactPoisson(Poisson):
+    """A Poisson distribution whose log_prob is computed in doubles: its three terms cancel where counts are large."""
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        x, rate = value.double(), self.rate.double()
+        found: Tensor = x.xlogy(rate) - rate - (x + 1).lgamma()
+        return found.to(value.dtype)
+
+
 class PoissonData(Likelihood):
     """raw = log rate, clamped to [-30, 30] -> Poisson counts."""
 
@@ -27,7 +36,7 @@ class PoissonData(Likelihood):
 
     def forward(self, raw: Tensor) -> Distribution:
         rate = raw.clamp(-_LOG_RATE_LIMIT, _LOG_RATE_LIMIT).exp()
-        return Independent(Poisson(rate, validate_args=False), 1, validate_args=False)
+        return Independent(ExactPoisson(rate, validate_args=False), 1, validate_args=False)
 
 
 @draw_from.register

@@ -33,9 +33,8 @@ class SDLGMClassifier(Thresholds, LabelUnits, Capped, ObservedData, SparseCoder)
 
     .. math:: \mathcal L = -\log p(y | q(z|x)) + w_{KL}\, KL(q(z|x) \,\|\, p(z)) \; [\,- w_x\, E_q \log p(x|z)\,]
 
-    The encoder alone predicts. Counts are `cap` draws, on with probability lambda(x), of features pi(x). The likelihood
-    of y, which the paper does not print, is exact: P(label) of counts is 1 - (1 - lambda pi_k)^L0. "relaxed" takes
-    min(1, z) of a relaxed draw. y is (n, L) of 0 and 1, dense or CSR, or (n,), one class per row.
+    The encoder alone predicts. Of counts (`cap` draws, on with probability lambda(x), of features pi(x)) P(label) is
+    exactly 1 - (1 - lambda pi_k)^L0. y is (n, L) of 0 and 1, dense or CSR, or (n,), one class per row.
 
     {parameters}
 

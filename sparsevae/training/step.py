@@ -176,11 +176,15 @@ class Run:
         self.sums = torch.zeros(len(self.names), *loss.shape, device=self.rows.device)
         self.ones = torch.ones_like(loss)
 
-    def set_knobs(self, step: int, but: Collection[str] = ()) -> None:
-        """Write the values of all schedules except those of `but` into their buffers, and the learning rate."""
+    def set_knobs(self, step: int, but: Collection[str] = (), *, controlled: bool = True) -> None:
+        """Write the values of all schedules except those of `but` into their buffers, and the learning rate.
+
+        Unless `controlled`, knobs of controllers get their first values, so that losses of all reports are comparable.
+        """
         for name, schedule in self.schedules.items():
             if name not in but:
-                value = self.controls[name][0] if name in self.controls else schedule(step, self.total)
+                now = controlled and name in self.controls
+                value = self.controls[name][0] if now else schedule(step, self.total)
                 self._write(name, self.knobs[name], value)
         self._write("learning_rate", [self.rate], self.rate_factor * self.rate_schedule(step, self.total))
 
@@ -307,7 +311,7 @@ class Run:
         compares_rows = self.objective.compares_rows
         size = min(BLOCK, len(self.items)) if compares_rows else BLOCK
         found = []
-        self.set_knobs(self.total, but=self.lasting)
+        self.set_knobs(self.total, but=self.lasting, controlled=False)
         with torch.no_grad(), evaluating(self.model):
             for part in items.split(size):
                 n, block = len(part), part

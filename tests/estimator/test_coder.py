@@ -956,3 +956,33 @@ def test_a_fit_can_be_watched_and_watching_changes_nothing() -> None:
     assert seen[-1][1] == est.score(rows[:50]) > seen[0][1]
     for a, b in zip(est.model_.parameters(), plain.fit(rows).model_.parameters(), strict=True):
         assert torch.equal(a, b)
+
+
+# -- what a refusal leaves -------------------------------------------------------------------------------------------
+
+
+def test_a_fit_refused_before_its_first_step_leaves_no_model() -> None:
+    est = sv.VSC(4, hidden=(8,), training=sv.Training(steps=5, n_samples=10**9, verbose=0))
+    with pytest.raises(ValueError, match="n_samples"):
+        est.fit(np.ones((20, 6)) * np.arange(20)[:, None])
+    assert not hasattr(est, "model_")
+
+
+@pytest.mark.filterwarnings("ignore::sparsevae.exceptions.SparsityWarning")
+def test_a_refused_pass_leaves_the_model_s_record_as_it_was() -> None:
+    rows = np.random.default_rng(0).normal(size=(60, 6))
+    est = sv.VSC(4, hidden=(8,), training=sv.Training(steps=5, verbose=0)).fit(rows)
+    before = est.n_rows_, est.n_steps_, est.transform(rows).toarray()
+    est.set_params(training__n_samples=10**9)
+    with pytest.raises(ValueError, match="n_samples"):
+        est.partial_fit(np.vstack([rows, rows]))
+    assert (est.n_rows_, est.n_steps_) == before[:2]
+    assert np.array_equal(est.transform(rows).toarray(), before[2])
+
+
+def test_a_model_without_build_is_told_what_to_define() -> None:
+    class Mine(sv.SparseCoder):
+        """Defines nothing."""
+
+    with pytest.raises(NotImplementedError, match=r"Mine must define build\(data, weights\)"):
+        Mine().fit(np.ones((20, 6)) * np.arange(20)[:, None])

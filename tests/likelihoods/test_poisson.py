@@ -128,3 +128,13 @@ def test_the_command_line_fits_and_evaluates_counts(tmp_path: Path, capsys: pyte
     found = json.loads(capsys.readouterr().out)
     assert found["score_meaning"] == "bound"
     assert found["score"] < 0
+
+
+@pytest.mark.parametrize("rate", [0.3, 10.0, 1e4, 1e6, 1e7])
+def test_densities_of_large_counts_are_exact(rate: float) -> None:
+    """Computed in float32 the three terms of log p, each about rate log rate, would lose up to 100 nats per row."""
+    counts = np.random.default_rng(1).poisson(rate, (200, 50)).astype(np.float32)
+    p = PoissonData()(torch.full((200, 50), math.log(rate)))
+    own_rate = p.mean.double().numpy()  # log(rate) was rounded to float32
+    expected = scipy.stats.poisson.logpmf(counts.astype(float), own_rate).sum(1)
+    np.testing.assert_allclose(p.log_prob(torch.from_numpy(counts)).double().numpy(), expected, rtol=2e-6)

@@ -191,7 +191,7 @@ def test_evaluate_says_how_good_classes_and_labels_are(reader: Any) -> None:
         assert found["labels_true"] == pytest.approx(1 if y.ndim == 1 else y.sum(1).mean())
         assert found["macro_f1_harmonic"] >= found["macro_f1_mean"]
     assert reader.evaluate((t for t in TEXTS), TOPICS) == reader.evaluate(TEXTS, TOPICS)
-    with pytest.raises(ValueError, match=r"no p\(x\|z\).*give y"):
+    with pytest.raises(ValueError, match=r"no p\(x\|z\).*pass y"):
         reader.evaluate(TEXTS)
     with pytest.raises(ValueError, match="caps are for codes with gates"):
         reader.evaluate(TEXTS, TOPICS, caps=(3,))
@@ -277,7 +277,7 @@ def test_without_settings_training_stops_early() -> None:
     ("changes", "message"),
     [
         ({"n_components": 0}, "n_components must be an integer above 0"),
-        ({"network": "gru"}, "network='gru' reads texts"),
+        ({"network": "gru"}, "network='gru' is for texts"),
         ({"training": {"free_bits": 1.0}}, "CodeClassifier has none"),
         ({"training": {"kl_warmup": 0.5}}, "kl_warmup is for the weight of a KL"),
         ({"training": {"n_samples": 2}}, "n_samples is for draws of a code"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -150,17 +151,13 @@ def test_values_out_of_a_knob_s_range_are_refused() -> None:
         sv.PseudoVSC(4, training=sv.Training(steps=5, verbose=0, schedules=plan)).fit(X)
 
 
-def test_it_is_stored_like_a_schedule_and_goes_on_in_partial_fit(tmp_path: Path) -> None:
+def test_it_is_stored_like_a_schedule(tmp_path: Path) -> None:
     keep = KeepMean("p_on", 0.3, highest=5.0)
     est = make(keep).fit(X)
     est.save(tmp_path / "model")
     again = sv.load(tmp_path / "model")
     assert again.training.schedules == {"kl_z": keep}
     assert again.history_.column("knob_kl_z") == est.history_.column("knob_kl_z")
-    n = len(est.history_)
-    est.partial_fit(X)
-    assert est.history_.column("knob_kl_z")[n] == 1.0
-    assert len(est.history_) > n
 
 
 @pytest.mark.parametrize("control", [[1.0], ["1", 0.0], {"kl_z": 1.0}, 3])
@@ -179,3 +176,46 @@ def test_the_base_class_says_what_is_to_be_written() -> None:
     for call in (lambda: base(0, 1), base.start, lambda: base.update(0, {}, 0, 1)):
         with pytest.raises(NotImplementedError):
             call()
+
+
+def test_validation_losses_of_a_controlled_run_do_not_move_with_the_knob() -> None:
+    """The weights hardly move here, but the knob does: patience must see equal losses."""
+    rows = np.random.default_rng(0).normal(size=(200, 6))
+    training = sv.Training(
+        steps=60,
+        report_every=10,
+        learning_rate=1e-12,
+        verbose=0,
+        validation_fraction=0.2,
+        schedules={"kl_z": sv.KeepMean("p_on", 0.9, lowest=0.001)},
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        history = sv.VSC(4, hidden=(8,), training=training).fit(rows).history_
+    knobs, losses = history.column("knob_kl_z"), history.column("validation_loss")
+    assert max(knobs) > 2 * min(knobs)
+    assert losses == pytest.approx([losses[0]] * len(losses), abs=1e-5)
+
+
+def test_one_more_pass_keeps_the_last_value_of_a_controlled_knob() -> None:
+    rows = np.random.default_rng(0).normal(size=(200, 6))
+    training = sv.Training(
+        steps=60, report_every=10, verbose=0, schedules={"kl_z": sv.KeepMean("p_on", 0.01, highest=50.0)}
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        est = sv.VSC(4, hidden=(8,), training=training).fit(rows)
+        used = est.history_.column("knob_kl_z")[-1]
+        assert used > 2
+        seen: list[float] = []
+        build = type(est).build
+
+        def watched(self: Any, data: Any, weights: Any) -> Any:
+            made = build(self, data, weights)
+            seen.append(made.objective.kl_z)
+            return made
+
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(type(est), "build", watched)
+            est.partial_fit(rows)
+    assert float(seen[-1]) == pytest.approx(used)
