@@ -304,7 +304,7 @@ BY_HAND = [
     (f"{FIT} --\udcff", "no such option: --\\udcff"),
     ("evaluate \udcff -d X.npy", "at \\udcff, found nothing"),
     (f"{FIT} --alpha ½", "expected FLOAT, got '½'"),
-    (f"{FIT} --scale {'x' * 9000}", "scale must be one of"),
+    (f"{FIT} --scale {'x' * 9000}", "scale must be 'auto'"),
     (f"fit VSC -d {'x' * 9000} -o new", "unknown data set"),
     (f"fit VSC -d {'x' * 9000}.npy -o new", "too long"),
     (f"fit VSC -d digits -o {'x' * 9000}", "too long"),
