@@ -31,6 +31,10 @@ class Family(nn.Module):
         """The code that `transform` returns for the mode, (..., n)."""
         return mode
 
+    def matched(self, atoms: Tensor) -> Tensor | None:
+        """Weights (width(n), D) of a linear encoder that looks for `atoms`, (D, n); None: no such start is known."""
+        return None
+
     def forward(self, raw: Tensor) -> Distribution:
         raise NotImplementedError
 

@@ -18,9 +18,10 @@ from sparsevae.inputs.base import Input
 from sparsevae.latent.model import LatentModel
 from sparsevae.latent.objective import Objective
 from sparsevae.latent.priors import Prior
+from sparsevae.latent.start import start_dictionary
 from sparsevae.likelihoods.base import REGISTRY, Likelihood
 from sparsevae.networks.architectures import NETWORKS, Sizes, chosen, image_of, with_head
-from sparsevae.networks.dense import initialise
+from sparsevae.networks.dense import Skip, initialise, linear_path
 from sparsevae.networks.recurrent import Embedding
 from sparsevae.parameters import documented
 from sparsevae.schedules import Schedule
@@ -39,8 +40,9 @@ class DataSpec(NamedTuple):
     members: tuple[int, ...] = ()
 
 
-def start_prior(model: LatentModel, x: Tensor) -> None:
-    """Start values of a learned prior from some rows x, (n, D)."""
+def start_model(model: LatentModel, x: Tensor, how: str, weights: torch.Generator) -> None:
+    """Begin the dictionary (`latent.start`) and a learned prior at some rows x, (n, D)."""
+    start_dictionary(model, x, how, weights)
     if model.prior is not None:
         model.prior.start(x)
 
@@ -48,26 +50,28 @@ def start_prior(model: LatentModel, x: Tensor) -> None:
 class Build(NamedTuple):
     """A model, its training objective and its schedules by the name of the knob.
 
-    `start(model, x)` is called once before the first step, with some prepared rows x, (n, D).
+    `start(model, x, how, generator)` is called once before the first step, with some prepared rows x, (n, D), and the
+    value of the constructor's `start`.
     """
 
     model: LatentModel
     objective: Objective
     schedules: Mapping[str, Schedule] = {}
-    start: Callable[[LatentModel, Tensor], None] = start_prior
+    start: Callable[[LatentModel, Tensor, str, torch.Generator], None] = start_model
 
 
 def likelihood_for(est: SparseCoder) -> Likelihood:
     """p(x|z) as a family over raw decoder outputs."""
     settings = {name: getattr(est, name, 1.0) for name in ("variance_floor", "variance", "hidden_")}
-    return REGISTRY[est.likelihood_].of(settings | est.fitted_.input.sizes())
+    return REGISTRY[est.likelihood_].of(settings | {"features": est.input_.width} | est.input_.sizes())
 
 
 def sizes_of(est: SparseCoder, data: DataSpec, raw_z: int, units: int, raw_x: int = 0) -> Sizes:
     """The sizes of encoder and decoder. An image_shape that does not fit the rows is refused for every network."""
     image, given = est.image_shape, data.input.sizes()
     words = Embedding(given["words"], given["embedding"]) if given else None
-    sizes = Sizes(data.input.width, raw_z, units, raw_x, est.hidden_, image, data.members, words)
+    ascending = None if est.decoder_hidden is None else tuple(int(h) for h in est.decoder_hidden)
+    sizes = Sizes(data.input.width, raw_z, units, raw_x, est.hidden_, image, data.members, words, ascending)
     if image is not None:
         image_of(sizes)
     return sizes
@@ -81,10 +85,12 @@ def _network(
 ) -> nn.Module:
     """The user's own module, with its weights, and a linear head; or the one that `network` names, weights drawn."""
     own: nn.Module | None = getattr(est, name)
+    widths = (sizes.features, sizes.raw_z) if name == "encoder" else (sizes.units, sizes.raw_x)
     if own is not None:
-        widths = (sizes.features, sizes.raw_z) if name == "encoder" else (sizes.units, sizes.raw_x)
         return with_head(name, own, *widths, weights)
     network: nn.Module = getattr(NETWORKS[chosen(est.network, texts=sizes.words is not None)], name)(sizes)
+    if est.value("skip") and linear_path(network) is None:
+        network = Skip(network, *widths, sizes.members)
     initialise(network, weights)
     return network
 

@@ -39,11 +39,18 @@ from sparsevae.training.settings import Training
 _decodes, _has_bound = attrgetter("decodes"), attrgetter("has_bound")
 
 
+_UNSET = {"skip": False, "start": "random"}
+"""What None stands for where a model has no default of its own; in stored models also where they are older."""
+
+
 class _Absent:
     """Fields that some models mix in, and their values for the others."""
 
     text: Text | None = None
     decoder: nn.Module | None = None
+    decoder_hidden: tuple[int, ...] | None = None
+    skip: bool | None = None
+    start: str | None = None
     likelihood: str = "auto"
 
 
@@ -138,8 +145,10 @@ class SparseCoder(Learned, _Absent, ClassNamePrefixFeaturesOutMixin, Transformer
     def value(self, name: str) -> Any:
         """A constructor argument; None is resolved by the kind of data of the fit, before `fit` as for numbers."""
         own = getattr(self, name)
-        known = self.fitted_.defaults if hasattr(self, "fitted_") else self.defaults_by_kind["numbers"]
-        return known[name] if own is None else own
+        if own is not None:
+            return own
+        known = self.fitted_.defaults if hasattr(self, "fitted_") else self.defaults_by_kind.get("numbers", {})
+        return known[name] if name in known else _UNSET[name]
 
     def kl_term(self) -> Term:
         """The KL of every latent variable, with the free nats of `training.free_bits` if that is above 0."""

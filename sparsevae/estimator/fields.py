@@ -9,6 +9,7 @@ from torch import nn
 
 from sparsevae.checks import POSITIVE, In, Note, OneOf
 from sparsevae.inputs.texts import Text
+from sparsevae.latent.start import STARTS
 from sparsevae.likelihoods.choose import LIKELIHOODS, users_of
 from sparsevae.parameters import parameters
 from sparsevae.sampling.gradients import GATES, SLOPE, Estimator, build_estimator, scheduled
@@ -30,6 +31,20 @@ class ObservedData:
     """Fields of p(x|z)."""
 
     decoder: Annotated[nn.Module | None, NETWORK, "Your network, (B, J) -> (B, width); a linear head is added."] = None
+    decoder_hidden: Annotated[
+        tuple[int, ...] | None,
+        POSITIVE,
+        "Sizes of the decoder's layers, from the code on; (): linear, a dictionary. None: `hidden`, reversed.",
+    ] = None
+    skip: Annotated[
+        bool | None, OneOf(0, 1), "A linear path beside each deep network. None: True for VSC on numbers, else False."
+    ] = None
+    start: Annotated[
+        str | None,
+        OneOf(*STARTS),
+        "Where linear paths begin: all random; transpose (encoder from a random decoder); atoms from rows or kmeans, "
+        "and the encoder from them. None: rows for VSC on numbers, else random.",
+    ] = None
     likelihood: Annotated[str, OneOf(*LIKELIHOODS), "p(x|z); gaussian learns its variance. auto: by X."] = "auto"
     variance_floor: Annotated[
         float, POSITIVE, _SCALED, f"Least variance of {users_of('variance_floor')}, in scaled units."

@@ -280,7 +280,10 @@ def restored(est: E, tensors: Mapping[str, Tensor], meta: Mapping[str, Any], pat
         est.feature_names_in_ = np.array(kind["feature_names"], dtype=object)
     data = _INPUTS[kind["kind"]].restored(kind)
     hidden = hidden_of(est, data) if chosen["hidden"] is None else tuple(chosen["hidden"])
-    defaults = est.defaults_by_kind.get(data.kind, {}) if chosen["defaults"] is None else chosen["defaults"]
+    defaults = chosen["defaults"]
+    if defaults is None:  # format 1: arguments that it does not know mean what they did before there were any
+        usual = est.defaults_by_kind.get(data.kind, {})
+        defaults = {k: v for k, v in usual.items() if k in meta["constructor"]}
     filled = {k: chosen["training"][k] for k in _LEFT_OPEN if k in chosen["training"]}
     known = est.training_settings().get_params(deep=False)
     training = training_for(data, Training(**known | filled), run["n_rows"])

@@ -26,9 +26,17 @@ _SCALE_FLOOR = 1e-4  # keeps log q finite if the variance of a posterior goes to
 _LOG_VARIANCE_CAP = 20.0  # the same if it grows: a standard deviation of 22,026, the prior's being 1
 
 
+GATE_GAIN = 4.0  # of a matched filter: logits of the gates per unit of the slab's mean
+
+
 def _deviation(log_variance: Tensor) -> Tensor:
     """The standard deviation of a posterior, bounded so that log q is finite also far from the training data."""
     return torch.exp(0.5 * hardtanh(log_variance, -math.inf, _LOG_VARIANCE_CAP)) + _SCALE_FLOOR
+
+
+def _projections(atoms: Tensor) -> Tensor:
+    """W^T / |w|^2, (n, D): the coefficient of each of the atoms W, (D, n), alone."""
+    return (atoms / atoms.square().sum(0).clamp_min(1e-12)).T
 
 
 class GaussianPosterior(Family):
@@ -39,6 +47,10 @@ class GaussianPosterior(Family):
     def forward(self, raw: Tensor) -> Distribution:
         loc, log_variance = raw.chunk(2, -1)
         return normal(loc, _deviation(log_variance))
+
+    def matched(self, atoms: Tensor) -> Tensor:
+        found = _projections(atoms)
+        return torch.cat([found, torch.zeros_like(found)])
 
 
 class PointPosterior(Family):
@@ -68,6 +80,10 @@ class SpikeSlabPosterior(Family):
         loc, log_variance, logits = raw.chunk(3, -1)
         logits, scale = self.gate.distribution_logits(logits), _deviation(log_variance)
         return SpikeSlab(logits, loc, scale, self.gate, validate_args=False, warmth=self.warmth())
+
+    def matched(self, atoms: Tensor) -> Tensor:
+        found = _projections(atoms)
+        return torch.cat([found, torch.zeros_like(found), GATE_GAIN * found])
 
 
 class WarmSpikeSlabPosterior(SpikeSlabPosterior):

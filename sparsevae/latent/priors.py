@@ -15,8 +15,11 @@ from sparsevae.distributions.gaussian import normal
 from sparsevae.distributions.logit_beta import LogitBeta
 from sparsevae.distributions.mixtures import TwoNormals, spike_slab
 from sparsevae.distributions.one_hot import OneHotCode
+from sparsevae.distributions.patterns import PatternSpikeSlab
 from sparsevae.distributions.spike_slab import SpikeSlab, logit
+from sparsevae.networks.dense import Layer
 
+SPREAD_OF_PATTERNS = 1.0
 Encode = Callable[[Tensor], Distribution]
 
 
@@ -178,3 +181,24 @@ class SparseNormals(Prior):
 
     def marginal(self, encode: Encode) -> Distribution:
         return TwoNormals(self.off, self.spike, self.n_components)
+
+
+class Patterns(Prior, Layer):
+    """Gates of a learned mixture of C Bernoulli vectors, slabs N(0, 1).
+
+    Every unit begins with P(on) near `alpha` in every component, with random differences.
+    """
+
+    def __init__(self, n_components: int, patterns: int, alpha: float) -> None:
+        super().__init__(n_components)
+        self.alpha = alpha
+        self.logits = nn.Parameter(torch.empty(patterns, n_components))
+        self.weights = nn.Parameter(torch.empty(patterns))
+
+    def reset(self, generator: torch.Generator) -> None:
+        with torch.no_grad():
+            self.logits.normal_(logit(self.alpha), SPREAD_OF_PATTERNS, generator=generator)
+            self.weights.zero_()
+
+    def marginal(self, encode: Encode) -> Distribution:
+        return PatternSpikeSlab(self.logits, self.weights)

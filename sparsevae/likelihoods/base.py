@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 from torch import Tensor, nn
 from torch.distributions import Distribution
@@ -16,6 +16,13 @@ from sparsevae.sampling.draw import Draw
 
 REGISTRY: dict[str, type[Likelihood]] = {}
 """Likelihoods by name: every subclass that defines `name`."""
+
+
+class First(NamedTuple):
+    """Raw output (width,) with the mean of p(x|z) at the mean row, and the slope of its first D values in x, (D,)."""
+
+    raw: Tensor
+    slope: Tensor
 
 
 class Likelihood(Family):
@@ -86,6 +93,10 @@ class Likelihood(Family):
         fractions = ", some of them fractions" if self.whole and not data.whole else ""
         found = f"values from {data.low:g} to {data.high:g}{fractions}"
         return f'likelihood="{self.name}" needs {kind}{extent}, got {found}'
+
+    def begin(self, x: Tensor) -> First | None:
+        """Where the decoder's output may begin for rows x, (n, D); None: where its random weights put it."""
+        return None
 
     def given(self, decoder: nn.Module, z: Tensor) -> Distribution:
         """p(x|z), by default from one call of the decoder; a subclass may call it again, once per position of x."""

@@ -13,13 +13,15 @@ from sparsevae.estimator.coder import SparseCoder
 from sparsevae.estimator.fields import FromTexts, Gates, ObservedData, Units, gate_of
 from sparsevae.latent.objective import Objective, nll
 from sparsevae.latent.posteriors import SlabPosterior, SpikeSlabPosterior
-from sparsevae.latent.priors import FixedSpikeSlab
+from sparsevae.latent.priors import FixedSpikeSlab, Patterns
+from sparsevae.latent.terms import EvenUse
 from sparsevae.parameters import parameters
 
 DEFAULTS_OF_GATES: dict[str, dict[str, Any]] = {
     "numbers": {"kl_z": 1.0, "gate": "sigmoid"},
     "texts": {"kl_z": 0.05, "gate": "straight-through-concrete"},
 }
+
 
 
 @parameters
@@ -52,17 +54,28 @@ class VSC(Gates, Units, ObservedData, FromTexts, SparseCoder):
 
     # For texts gates start open: they would close for good before their slabs carry information.
     defaults_by_kind: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "numbers": {**DEFAULTS_OF_GATES["numbers"], "alpha": 0.1},
+        "numbers": {**DEFAULTS_OF_GATES["numbers"], "alpha": 0.1, "skip": True, "start": "rows"},
         "texts": {**DEFAULTS_OF_GATES["texts"], "alpha": 0.4},
     }
 
     alpha: Annotated[float | None, In(0, 1, "(]"), "Prior probability of on; None: .1, for texts .4."] = None
+
+    patterns: Annotated[int, In(0), "Components of a learned mixture over gates."] = 0
+
+    usage: Annotated[float, In(0), "Weight of the usage term."] = 1.0
 
     def build(self, data: DataSpec, weights: Generator | None) -> Build:
         alpha = self.value("alpha")
         gate, schedules = gate_of(self)
         dense = alpha == 1
         posterior = SlabPosterior() if dense else SpikeSlabPosterior(gate)
-        model = assemble(self, data, posterior, FixedSpikeSlab(int(self.n_components), alpha), weights)
-        objective = Objective(nll, self.kl_term(), weights={"kl_z": float(self.value("kl_z"))})
+        n, patterns = int(self.n_components), int(self.patterns)
+        prior = Patterns(n, patterns, alpha) if patterns else FixedSpikeSlab(n, alpha)
+        model = assemble(self, data, posterior, prior, weights)
+        weights = {"kl_z": float(self.value("kl_z"))}
+        terms = [nll, self.kl_term()]
+        if patterns:
+            terms.append(EvenUse(alpha))
+            weights["usage"] = float(self.usage)
+        objective = Objective(*terms, weights=weights)
         return Build(model, objective, {} if dense else schedules)

@@ -31,6 +31,12 @@ class Sizes(NamedTuple):
     image_shape: tuple[int, ...] | None = None
     members: tuple[int, ...] = ()
     words: Embedding | None = None  # for texts: the embedding, which both networks share
+    decoder_hidden: tuple[int, ...] | None = None  # None: `hidden`, reversed
+
+    @property
+    def ascending(self) -> tuple[int, ...]:
+        """Sizes of the decoder's hidden layers, from the code to x."""
+        return self.hidden[::-1] if self.decoder_hidden is None else self.decoder_hidden
 
 
 class Pair(NamedTuple):
@@ -147,7 +153,7 @@ def _dense_encoder(s: Sizes) -> nn.Module:
 
 
 def _dense_decoder(s: Sizes) -> nn.Module:
-    return mlp([s.units, *s.hidden[::-1], s.raw_x], s.members)
+    return mlp([s.units, *s.ascending, s.raw_x], s.members)
 
 
 def _conv_steps(image: Image) -> list[Step]:
@@ -169,7 +175,7 @@ def _conv_decoder(s: Sizes) -> nn.Module:
     image = image_of(s)
     steps = _conv_steps(image)
     flat = math.prod(_maps(image, steps)[-1])
-    return nn.Sequential(*mlp([s.units, *s.hidden[::-1], flat], s.members), *_up(image, steps, s.members, s.raw_x))
+    return nn.Sequential(*mlp([s.units, *s.ascending, flat], s.members), *_up(image, steps, s.members, s.raw_x))
 
 
 def _asperti_steps(head: int) -> list[Step]:

@@ -93,6 +93,27 @@ class Branched(nn.Module):
         return torch.cat([self.net(h), self.branch(h)], -1)
 
 
+class Skip(nn.Module):
+    """deep(x) + W x + b: a linear path beside a deep network."""
+
+    def __init__(self, deep: nn.Module, n_in: int, n_out: int, members: tuple[int, ...] = ()) -> None:
+        super().__init__()
+        self.deep = deep
+        self.linear = Linear(n_in, n_out, members)
+
+    def forward(self, x: Tensor) -> Tensor:
+        found: Tensor = self.deep(x) + self.linear(x)
+        return found
+
+
+def linear_path(network: nn.Module) -> Linear | None:
+    """The linear map of a network that is linear, or that has one beside it (`Skip`); None for others."""
+    if isinstance(network, Skip):
+        return network.linear
+    layers = [m for m in network.modules() if not isinstance(m, (nn.Sequential, nn.Identity))]
+    return layers[0] if len(layers) == 1 and isinstance(layers[0], Linear) else None
+
+
 def initialise(module: nn.Module, generator: torch.Generator | None) -> None:
     """Draw the weights of each `Layer`, in order; a user's own layers keep their weights.
 
