@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -31,8 +31,8 @@ class Family(nn.Module):
         """The code that `transform` returns for the mode, (..., n)."""
         return mode
 
-    def matched(self, atoms: Tensor) -> Tensor | None:
-        """Weights (width(n), D) of a linear encoder that looks for `atoms`, (D, n); None: no such start is known."""
+    def matched(self, atoms: Tensor, x: Tensor, share: float) -> Any:
+        """A linear encoder that looks for `atoms`; None: no such start is known."""
         return None
 
     def forward(self, raw: Tensor) -> Distribution:

@@ -44,7 +44,7 @@ def start_model(model: LatentModel, x: Tensor, how: str, weights: torch.Generato
     """Begin the dictionary (`latent.start`) and a learned prior at some rows x, (n, D)."""
     start_dictionary(model, x, how, weights)
     if model.prior is not None:
-        model.prior.start(x)
+        model.prior.start(x, model.encode)
 
 
 class Build(NamedTuple):

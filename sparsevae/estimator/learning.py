@@ -112,7 +112,7 @@ def build(est: SparseCoder, kind: Input, X: Any, Y: Any = None) -> Build:
         fitted.model, fitted.built = made.model, plain(est)
         fitted.to(device)
         shuffle = torch.Generator().manual_seed(mix(training.seed, 7))
-        some = torch.randperm(X.shape[0], generator=shuffle)[: max(BLOCK, 2 * fitted.n_units)]
+        some = torch.randperm(X.shape[0], generator=shuffle)[: max(4096, 2 * fitted.n_units)]
         made.start(fitted.model, kind.prepare(tables[0].take(some).to(device)), est.value("start"), shuffle)
     except BaseException:
         del est.fitted_

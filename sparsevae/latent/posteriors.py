@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -26,17 +26,13 @@ _SCALE_FLOOR = 1e-4  # keeps log q finite if the variance of a posterior goes to
 _LOG_VARIANCE_CAP = 20.0  # the same if it grows: a standard deviation of 22,026, the prior's being 1
 
 
+LOG_VARIANCE = -2.0
 GATE_GAIN = 4.0  # of a matched filter: logits of the gates per unit of the slab's mean
 
 
 def _deviation(log_variance: Tensor) -> Tensor:
     """The standard deviation of a posterior, bounded so that log q is finite also far from the training data."""
     return torch.exp(0.5 * hardtanh(log_variance, -math.inf, _LOG_VARIANCE_CAP)) + _SCALE_FLOOR
-
-
-def _projections(atoms: Tensor) -> Tensor:
-    """W^T / |w|^2, (n, D): the coefficient of each of the atoms W, (D, n), alone."""
-    return (atoms / atoms.square().sum(0).clamp_min(1e-12)).T
 
 
 class GaussianPosterior(Family):
@@ -47,10 +43,6 @@ class GaussianPosterior(Family):
     def forward(self, raw: Tensor) -> Distribution:
         loc, log_variance = raw.chunk(2, -1)
         return normal(loc, _deviation(log_variance))
-
-    def matched(self, atoms: Tensor) -> Tensor:
-        found = _projections(atoms)
-        return torch.cat([found, torch.zeros_like(found)])
 
 
 class PointPosterior(Family):
@@ -81,9 +73,20 @@ class SpikeSlabPosterior(Family):
         logits, scale = self.gate.distribution_logits(logits), _deviation(log_variance)
         return SpikeSlab(logits, loc, scale, self.gate, validate_args=False, warmth=self.warmth())
 
-    def matched(self, atoms: Tensor) -> Tensor:
-        found = _projections(atoms)
-        return torch.cat([found, torch.zeros_like(found), GATE_GAIN * found])
+    def matched(self, atoms: Tensor, x: Tensor, share: float) -> Any:
+        """Gates that open for the share of rows with the largest projections on each atom, (J, D) of length 1."""
+        seen = x @ atoms.T  # (n, J)
+        least = torch.quantile(seen, 1 - share, 0)
+        on = seen >= least
+        size = ((seen.square() * on).sum(0) / on.sum(0).clamp_min(1)).sqrt().clamp_min(1e-6)
+        sd = seen.std(0).clamp_min(1e-6)
+        steep = GATE_GAIN / sd
+        zeros = torch.zeros_like(atoms)
+        weight = torch.cat([atoms / size[:, None], zeros, steep[:, None] * atoms])
+        nothing = torch.zeros_like(size)
+        bias = torch.cat([nothing, nothing + LOG_VARIANCE, -steep * least])
+        z = torch.where(on, seen / size, 0.0)
+        return size[:, None] * atoms, weight, bias, z
 
 
 class WarmSpikeSlabPosterior(SpikeSlabPosterior):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Literal
 
@@ -20,6 +21,7 @@ from sparsevae.distributions.spike_slab import SpikeSlab, logit
 from sparsevae.networks.dense import Layer
 
 SPREAD_OF_PATTERNS = 1.0
+PATTERN_START = True
 Encode = Callable[[Tensor], Distribution]
 
 
@@ -41,7 +43,7 @@ class Prior(nn.Module):
     def forward(self, x: Tensor, encode: Encode) -> Distribution:
         return self.marginal(encode)
 
-    def start(self, x: Tensor) -> None:
+    def start(self, x: Tensor, encode: Encode) -> None:
         """Initialise from some rows, (n, D), before the first step."""
 
     def after_training(self, x: Tensor) -> None:
@@ -199,6 +201,22 @@ class Patterns(Prior, Layer):
         with torch.no_grad():
             self.logits.normal_(logit(self.alpha), SPREAD_OF_PATTERNS, generator=generator)
             self.weights.zero_()
+
+    def start(self, x: Tensor, encode: Encode) -> None:
+        if not PATTERN_START:
+            return
+        from sklearn.cluster import MiniBatchKMeans
+
+        with torch.no_grad():
+            on = encode(x).p_on.cpu()
+            k = len(self.weights)
+            groups = MiniBatchKMeans(k, random_state=0, n_init=1, max_iter=20).fit(on.numpy()).labels_
+            mean = on.mean(0).clamp(0.1 * self.alpha, 0.9)
+            for c in range(k):
+                own = on[torch.from_numpy(groups == c)]
+                p = (own.sum(0) + 2 * mean) / (len(own) + 2)
+                self.logits[c] = torch.logit(p.clamp(1e-3, 0.97)).to(self.logits)
+                self.weights[c] = math.log((len(own) + 1) / len(on))
 
     def marginal(self, encode: Encode) -> Distribution:
         return PatternSpikeSlab(self.logits, self.weights)

@@ -116,7 +116,7 @@ class PseudoInputs(Prior):
         weights = choice if self.training else normalised(choice)
         return Selected(self._components(encode), self.rho, weights, charged=charged)
 
-    def start(self, x: Tensor) -> None:
+    def start(self, x: Tensor, encode: Encode) -> None:
         """Set the inputs to the first rows of x, (*members, n, D) or shared (n, D), repeated if n < U."""
         index = torch.arange(self.inputs.shape[-2], device=x.device) % x.shape[-2]
         with torch.no_grad():

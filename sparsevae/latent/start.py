@@ -54,31 +54,42 @@ def start_dictionary(model: LatentModel, x: Tensor, how: str, generator: torch.G
     """
     decoder, encoder = linear_path(model.decoder), linear_path(model.encoder)
     first = model.likelihood.begin(x)
-    if how == "random" or decoder is None or first is None:
+    if how == "random" or decoder is None or encoder is None or first is None:
         return
     n, d = decoder.weight.shape[-1], x.shape[1]
-    gain = first.slope
+    mean, gain = x.mean(0), first.slope
     with torch.no_grad():
         if how in ATOMS:
             atoms = ATOMS[how](x.cpu(), n, generator).to(x)
-            length = torch.linalg.vector_norm(atoms, dim=1, keepdim=True)
-            typical = torch.linalg.vector_norm(x - x.mean(0), dim=1).square().mean().sqrt()
-            atoms = torch.where(length > 0, atoms / length.clamp_min(1e-12), 0.0) * typical
-            decoder.weight.zero_()
-            decoder.weight[:d] = atoms.T * gain[:, None]
-            decoder.bias.copy_(first.raw)
-            _quiet(model.decoder)
-        if encoder is not None:
-            found = model.posterior.matched(decoder.weight[:d] / gain[:, None])
-            if found is not None:
-                encoder.weight.copy_(found)
-                encoder.bias.copy_(-found @ x.mean(0))
-                _quiet(model.encoder)
+        else:
+            atoms = decoder.weight[:d].T / gain
+        atoms = atoms / torch.linalg.vector_norm(atoms, dim=1, keepdim=True).clamp_min(1e-12)
+        share = model.prior.marginal(model.encode).p_on.mean().clamp(1 / len(x), 0.5)
+        found = model.posterior.matched(atoms, x - mean, float(share))
+        if found is None:
+            return
+        atoms, weight, bias, z = found
+        residual = x - mean
+        made = z @ atoms
+        shrink = ((made * residual).sum() / made.square().sum().clamp_min(1e-12)).clamp(0.05, 1.0) if SHRINK else 1.0
+        decoder.weight.zero_()
+        decoder.weight[:d] = shrink * atoms.T * gain[:, None]
+        decoder.bias.copy_(first.raw)
+        _quiet(model.decoder)
+        encoder.weight.copy_(weight)
+        encoder.bias.copy_(bias - weight @ mean)
+        _quiet(model.encoder)
+
+
+SHRINK = True
 
 
 def _quiet(network: torch.nn.Module) -> None:
     """Set the last layer of the deep network beside a linear path to zero."""
     if isinstance(network, Skip):
         last = [m for m in network.deep.modules() if isinstance(m, Linear)][-1]
-        last.weight.zero_()
-        last.bias.zero_()
+        last.weight.mul_(QUIET)
+        last.bias.mul_(QUIET)
+
+
+QUIET = 0.0
