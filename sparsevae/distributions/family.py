@@ -2,13 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.distributions import Distribution
 
 from sparsevae.inputs.batch import blocks
+
+
+class Matched(NamedTuple):
+    """Matched filters of n units, for centred rows (`latent.start`): z = value x, gate logits = gate x - threshold."""
+
+    size: Tensor  # (J,): the length of an atom with which codes have a root mean square of 1
+    value: Tensor  # (J, D)
+    gate: Tensor  # (J, D)
+    threshold: Tensor  # (J,)
+    code: Tensor  # (n, J): the codes of the rows
+
+
+class Reading(NamedTuple):
+    """Weights (width, D) and biases (width,) of a linear encoder of centred rows."""
+
+    weight: Tensor
+    bias: Tensor
 
 
 class Family(nn.Module):
@@ -18,6 +35,8 @@ class Family(nn.Module):
     density: ClassVar[bool] = True  # whether the distribution has a density: without one there is no bound
     discrete: ClassVar[bool] = False  # whether values are whole numbers: training then relaxes them or uses scores
     sparse: ClassVar[bool] = False  # whether codes have exact zeros: they are then CSR matrices
+
+    startable: ClassVar[bool] = False  # whether it has `matched`: a linear encoder can begin as matched filters
 
     def width(self, n: int) -> int:
         """The number of raw values for n units."""
@@ -31,9 +50,9 @@ class Family(nn.Module):
         """The code that `transform` returns for the mode, (..., n)."""
         return mode
 
-    def matched(self, atoms: Tensor, x: Tensor, share: float) -> Any:
-        """A linear encoder that looks for `atoms`; None: no such start is known."""
-        return None
+    def matched(self, found: Matched) -> Reading:
+        """The linear encoder that begins as these matched filters, if `startable`."""
+        raise NotImplementedError
 
     def forward(self, raw: Tensor) -> Distribution:
         raise NotImplementedError

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 from torch.distributions import Distribution, constraints
-from torch.nn.functional import log_softmax, logsigmoid, softplus
+from torch.nn.functional import log_softmax, softplus
 
 from sparsevae.distributions.gaussian import HALF_LOG_2PI
 from sparsevae.distributions.kl import pair
@@ -81,7 +81,7 @@ def _spike_slab_patterns(q: SpikeSlab, p: PatternSpikeSlab) -> Tensor:
     slabs = spike_slab_kl(q.logits, q.loc, q.scale, zero, zero, one, finite=True)  # includes KL_B(p_on; 1/2)
     gates = bernoulli_kl(q.logits, zero)
     p_on = q.p_on
-    entropy = (gates - 0.6931471805599453)  # -H(p_on)
+    entropy = gates - 0.6931471805599453  # -H(p_on)
     return (slabs - gates + entropy).sum(-1) - torch.logsumexp(p.scores(p_on), -1)
 
 

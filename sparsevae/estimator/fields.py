@@ -42,8 +42,8 @@ class ObservedData:
     start: Annotated[
         str | None,
         OneOf(*STARTS),
-        "Where linear paths begin: all random; transpose (encoder from a random decoder); atoms from rows or kmeans, "
-        "and the encoder from them. None: rows for VSC on numbers, else random.",
+        "Where the linear paths begin: random weights, or matched filters of a random decoder (transpose) or of the "
+        "data (rows, kmeans, subspaces). None: rows for VSC on numbers, else random.",
     ] = None
     likelihood: Annotated[str, OneOf(*LIKELIHOODS), "p(x|z); gaussian learns its variance. auto: by X."] = "auto"
     variance_floor: Annotated[

@@ -16,9 +16,10 @@ from sparsevae.exceptions import delay_warnings
 from sparsevae.inputs import scaling as scalings
 from sparsevae.inputs.base import Input
 from sparsevae.inputs.kind import as_list, kind_of
-from sparsevae.inputs.rows import BLOCK, Rows, place
+from sparsevae.inputs.rows import Rows, place
 from sparsevae.inputs.stats import Stats, fingerprint
 from sparsevae.latent.priors import Prior
+from sparsevae.latent.start import ROWS
 from sparsevae.likelihoods.choose import choose
 from sparsevae.sampling.gradients import points
 from sparsevae.sampling.noise import mix
@@ -112,7 +113,7 @@ def build(est: SparseCoder, kind: Input, X: Any, Y: Any = None) -> Build:
         fitted.model, fitted.built = made.model, plain(est)
         fitted.to(device)
         shuffle = torch.Generator().manual_seed(mix(training.seed, 7))
-        some = torch.randperm(X.shape[0], generator=shuffle)[: max(4096, 2 * fitted.n_units)]
+        some = torch.randperm(X.shape[0], generator=shuffle)[: max(ROWS, 2 * fitted.n_units)]
         made.start(fitted.model, kind.prepare(tables[0].take(some).to(device)), est.value("start"), shuffle)
     except BaseException:
         del est.fitted_

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -13,7 +13,7 @@ from torch.nn.functional import hardtanh, softplus
 from sparsevae.distributions.capped import Capped
 from sparsevae.distributions.counts import Counts
 from sparsevae.distributions.discrete_draws import TrainingDraw
-from sparsevae.distributions.family import Family
+from sparsevae.distributions.family import Family, Matched, Reading
 from sparsevae.distributions.gaussian import Point, normal
 from sparsevae.distributions.logit_beta import LogitBeta
 from sparsevae.distributions.mixtures import spike_slab
@@ -24,10 +24,6 @@ from sparsevae.sampling.gradients import AlwaysOn, Estimator, per_member
 
 _SCALE_FLOOR = 1e-4  # keeps log q finite if the variance of a posterior goes to 0
 _LOG_VARIANCE_CAP = 20.0  # the same if it grows: a standard deviation of 22,026, the prior's being 1
-
-
-LOG_VARIANCE = -2.0
-GATE_GAIN = 4.0  # of a matched filter: logits of the gates per unit of the slab's mean
 
 
 def _deviation(log_variance: Tensor) -> Tensor:
@@ -59,6 +55,7 @@ class SpikeSlabPosterior(Family):
 
     parts: ClassVar[int] = 3
     sparse: ClassVar[bool] = True
+    startable: ClassVar[bool] = True
 
     def __init__(self, gate: Estimator) -> None:
         super().__init__()
@@ -73,20 +70,11 @@ class SpikeSlabPosterior(Family):
         logits, scale = self.gate.distribution_logits(logits), _deviation(log_variance)
         return SpikeSlab(logits, loc, scale, self.gate, validate_args=False, warmth=self.warmth())
 
-    def matched(self, atoms: Tensor, x: Tensor, share: float) -> Any:
-        """Gates that open for the share of rows with the largest projections on each atom, (J, D) of length 1."""
-        seen = x @ atoms.T  # (n, J)
-        least = torch.quantile(seen, 1 - share, 0)
-        on = seen >= least
-        size = ((seen.square() * on).sum(0) / on.sum(0).clamp_min(1)).sqrt().clamp_min(1e-6)
-        sd = seen.std(0).clamp_min(1e-6)
-        steep = GATE_GAIN / sd
-        zeros = torch.zeros_like(atoms)
-        weight = torch.cat([atoms / size[:, None], zeros, steep[:, None] * atoms])
-        nothing = torch.zeros_like(size)
-        bias = torch.cat([nothing, nothing + LOG_VARIANCE, -steep * least])
-        z = torch.where(on, seen / size, 0.0)
-        return size[:, None] * atoms, weight, bias, z
+    def matched(self, found: Matched) -> Reading:
+        """Slabs begin with a variance of e^-2: small beside the prior's, since each unit sees its atom well."""
+        zeros, narrow = torch.zeros_like(found.value), torch.full_like(found.size, -2.0)
+        weight = torch.cat([found.value, zeros, found.gate])
+        return Reading(weight, torch.cat([torch.zeros_like(found.size), narrow, -found.threshold]))
 
 
 class WarmSpikeSlabPosterior(SpikeSlabPosterior):

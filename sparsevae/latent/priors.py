@@ -20,8 +20,6 @@ from sparsevae.distributions.patterns import PatternSpikeSlab
 from sparsevae.distributions.spike_slab import SpikeSlab, logit
 from sparsevae.networks.dense import Layer
 
-SPREAD_OF_PATTERNS = 1.0
-PATTERN_START = True
 Encode = Callable[[Tensor], Distribution]
 
 
@@ -42,6 +40,10 @@ class Prior(nn.Module):
 
     def forward(self, x: Tensor, encode: Encode) -> Distribution:
         return self.marginal(encode)
+
+    def share(self) -> float:
+        """P(on) of a unit in the mean before training, for priors with gates."""
+        return 0.1
 
     def start(self, x: Tensor, encode: Encode) -> None:
         """Initialise from some rows, (n, D), before the first step."""
@@ -81,6 +83,9 @@ class FixedSpikeSlab(StandardNormal):
             logits = torch.full((n_components,), logit(alpha))
         self.finite = bool(logits.isfinite().all())
         self.register_buffer("logits", logits.contiguous(), persistent=False)
+
+    def share(self) -> float:
+        return float(torch.sigmoid(self.logits).mean())
 
     def marginal(self, encode: Encode) -> Distribution:
         return SpikeSlab(self.logits, self.loc, self.scale, validate_args=False, finite=self.finite)
@@ -160,6 +165,9 @@ class BetaGates(StandardNormal):
         for name, value in (("alpha", alpha), ("beta", beta)):
             self.register_buffer(name, torch.full((n_components,), float(value)), persistent=False)
 
+    def share(self) -> float:
+        return float((self.beta / (self.alpha + self.beta)).mean())
+
     def gates(self) -> LogitBeta:
         return LogitBeta(self.alpha, self.beta, validate_args=False)
 
@@ -186,9 +194,9 @@ class SparseNormals(Prior):
 
 
 class Patterns(Prior, Layer):
-    """Gates of a learned mixture of C Bernoulli vectors, slabs N(0, 1).
+    """Which units are on follows a learned mixture of C patterns (`PatternSpikeSlab`); slabs are N(0, 1).
 
-    Every unit begins with P(on) near `alpha` in every component, with random differences.
+    The patterns begin as the mean gates of C clusters of rows, clustered by their gates.
     """
 
     def __init__(self, n_components: int, patterns: int, alpha: float) -> None:
@@ -198,25 +206,27 @@ class Patterns(Prior, Layer):
         self.weights = nn.Parameter(torch.empty(patterns))
 
     def reset(self, generator: torch.Generator) -> None:
+        """P(on) near alpha in every pattern, with random differences."""
         with torch.no_grad():
-            self.logits.normal_(logit(self.alpha), SPREAD_OF_PATTERNS, generator=generator)
+            self.logits.normal_(logit(self.alpha), 1.0, generator=generator)
             self.weights.zero_()
 
-    def start(self, x: Tensor, encode: Encode) -> None:
-        if not PATTERN_START:
-            return
-        from sklearn.cluster import MiniBatchKMeans
-
-        with torch.no_grad():
-            on = encode(x).p_on.cpu()
-            k = len(self.weights)
-            groups = MiniBatchKMeans(k, random_state=0, n_init=1, max_iter=20).fit(on.numpy()).labels_
-            mean = on.mean(0).clamp(0.1 * self.alpha, 0.9)
-            for c in range(k):
-                own = on[torch.from_numpy(groups == c)]
-                p = (own.sum(0) + 2 * mean) / (len(own) + 2)
-                self.logits[c] = torch.logit(p.clamp(1e-3, 0.97)).to(self.logits)
-                self.weights[c] = math.log((len(own) + 1) / len(on))
+    def share(self) -> float:
+        return self.alpha
 
     def marginal(self, encode: Encode) -> Distribution:
         return PatternSpikeSlab(self.logits, self.weights)
+
+    def start(self, x: Tensor, encode: Encode) -> None:
+        from sklearn.cluster import MiniBatchKMeans
+
+        with torch.no_grad():
+            on: Tensor = encode(x).p_on.cpu()  # type: ignore[attr-defined]
+            usual = on.mean(0).clamp(0.1 * self.alpha, 0.9)
+            count = min(len(self.weights), len(on))
+            groups = torch.from_numpy(MiniBatchKMeans(count, random_state=0, n_init=1, max_iter=20).fit_predict(on))
+            for c in range(len(self.weights)):
+                own = on[groups == c]
+                p = (own.sum(0) + 2 * usual) / (len(own) + 2)
+                self.logits[c] = torch.logit(p.clamp(1e-3, 0.97)).to(self.logits)
+                self.weights[c] = math.log((len(own) + 1) / len(on))

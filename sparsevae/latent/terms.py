@@ -167,17 +167,3 @@ class AggregateSparsity(nn.Module):
         off, tiny = 1 - on, torch.finfo(on.dtype).tiny  # log 0 would make the gradient NaN
         cost = on * (on.clamp_min(tiny) / self.alpha).log() + off * (off.clamp_min(tiny) / (1 - self.alpha)).log()
         return {"sparsity": p.event_shape[0] * cost}
-
-
-class EvenUse(nn.Module):
-    """sum_j KL_B(u_j; alpha), as `usage`, of the prior's P(unit j on) u_j: no unit always on, none never."""
-
-    def __init__(self, alpha: float) -> None:
-        super().__init__()
-        self.alpha = alpha
-
-    def forward(self, trace: Trace) -> dict[str, Tensor]:
-        p = trace.latents["z"].p
-        on = p.p_on.clamp(1e-6, 1 - 1e-6)
-        cost = on * (on / self.alpha).log() + (1 - on) * ((1 - on) / (1 - self.alpha)).log()
-        return {"usage": cost.sum(-1).unsqueeze(-1)}

@@ -19,7 +19,7 @@ REGISTRY: dict[str, type[Likelihood]] = {}
 
 
 class First(NamedTuple):
-    """Raw output (width,) with the mean of p(x|z) at the mean row, and the slope of its first D values in x, (D,)."""
+    """Raw output (width,) at which p(x|z) has the mean row, and the slope of its first D values in x there, (D,)."""
 
     raw: Tensor
     slope: Tensor
@@ -94,9 +94,9 @@ class Likelihood(Family):
         found = f"values from {data.low:g} to {data.high:g}{fractions}"
         return f'likelihood="{self.name}" needs {kind}{extent}, got {found}'
 
-    def begin(self, x: Tensor) -> First | None:
-        """Where the decoder's output may begin for rows x, (n, D); None: where its random weights put it."""
-        return None
+    def begin(self, x: Tensor) -> First:
+        """Where the decoder's output begins for rows x, (n, D), if `startable`."""
+        raise NotImplementedError
 
     def given(self, decoder: nn.Module, z: Tensor) -> Distribution:
         """p(x|z), by default from one call of the decoder; a subclass may call it again, once per position of x."""

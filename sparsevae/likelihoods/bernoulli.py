@@ -17,6 +17,7 @@ class BernoulliData(Likelihood):
     """raw = logits -> Bernoulli pixels. For grey values in [0, 1] log_prob is minus a cross-entropy (erratum 33)."""
 
     name = "bernoulli"
+    startable: ClassVar[bool] = True
     discrete: ClassVar[bool] = True
     support = (0.0, 1.0)
 

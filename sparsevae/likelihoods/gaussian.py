@@ -25,6 +25,7 @@ class GaussianData(Likelihood):
     """
 
     name = "gaussian"
+    startable: ClassVar[bool] = True
     note = "learned variance"
     settings = ("variance_floor",)
     parts: ClassVar[int] = 2
@@ -48,6 +49,7 @@ class ColumnGaussianData(Likelihood):
     """raw = loc -> N(loc, floor + softplus(s)) with s learned, one per column and not by z: the noise of a table."""
 
     name = "column-gaussian"
+    startable: ClassVar[bool] = True
     note = "one learned variance per column"
     settings = ("variance_floor", "features")
     variance_floor: float
@@ -75,6 +77,7 @@ class FixedGaussianData(Likelihood):
     """raw = loc -> N(loc, variance): squared error with an explicit scale."""
 
     name = "fixed-gaussian"
+    startable: ClassVar[bool] = True
     settings = ("variance",)
     variance: float
 

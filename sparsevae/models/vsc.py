@@ -14,14 +14,12 @@ from sparsevae.estimator.fields import FromTexts, Gates, ObservedData, Units, ga
 from sparsevae.latent.objective import Objective, nll
 from sparsevae.latent.posteriors import SlabPosterior, SpikeSlabPosterior
 from sparsevae.latent.priors import FixedSpikeSlab, Patterns
-from sparsevae.latent.terms import EvenUse
 from sparsevae.parameters import parameters
 
 DEFAULTS_OF_GATES: dict[str, dict[str, Any]] = {
     "numbers": {"kl_z": 1.0, "gate": "sigmoid"},
     "texts": {"kl_z": 0.05, "gate": "straight-through-concrete"},
 }
-
 
 
 @parameters
@@ -60,9 +58,9 @@ class VSC(Gates, Units, ObservedData, FromTexts, SparseCoder):
 
     alpha: Annotated[float | None, In(0, 1, "(]"), "Prior probability of on; None: .1, for texts .4."] = None
 
-    patterns: Annotated[int, In(0), "Components of a learned mixture over gates."] = 0
-
-    usage: Annotated[float, In(0), "Weight of the usage term."] = 1.0
+    patterns: Annotated[
+        int, In(0), "Learn a prior of so many patterns, which units are on together; 0: units are independent."
+    ] = 0
 
     def build(self, data: DataSpec, weights: Generator | None) -> Build:
         alpha = self.value("alpha")
@@ -72,10 +70,5 @@ class VSC(Gates, Units, ObservedData, FromTexts, SparseCoder):
         n, patterns = int(self.n_components), int(self.patterns)
         prior = Patterns(n, patterns, alpha) if patterns else FixedSpikeSlab(n, alpha)
         model = assemble(self, data, posterior, prior, weights)
-        weights = {"kl_z": float(self.value("kl_z"))}
-        terms = [nll, self.kl_term()]
-        if patterns:
-            terms.append(EvenUse(alpha))
-            weights["usage"] = float(self.usage)
-        objective = Objective(*terms, weights=weights)
+        objective = Objective(nll, self.kl_term(), weights={"kl_z": float(self.value("kl_z"))})
         return Build(model, objective, {} if dense else schedules)
