@@ -462,7 +462,8 @@ def not_sdlgm() -> Iterator[list[str]]:
 
 
 def not_hsvae() -> Iterator[list[str]]:
-    found, patterns = result("hsvae_dbpedia"), result("hsvae_patterns")["verdict"]
+    found, figure_4 = result("hsvae_dbpedia"), result("hsvae_patterns")
+    patterns = figure_4["verdict"]
     pairs = [(r, r["published"]) for r in found["table"] if r.get("published", {}).get("R")]
     R, above = [p["R"] for _, p in pairs], [r["best_nll"][0] - p["R"] for r, p in pairs]
     accuracies, below = [p["accuracy"] for _, p in pairs], [p["accuracy"] - r["best_accuracy"][0] for r, p in pairs]
@@ -486,7 +487,9 @@ def not_hsvae() -> Iterator[list[str]]:
     shares = patterns["accuracy, and that of one class for all"]
     named = " and ".join(bare(shares[f"yelp ({prior})"][0], 3) for prior in ("30,10", "10,30"))
     seen = f"{len(failed)} of 5 claims fail: {quoted}. Yelp's models name {named} of classes, "
-    yield ["HSVAE, figure 4", claim, seen + f"one name for all {bare(shares['yelp (30,10)'][1], 3)}"]
+    runs = [r for r in figure_4["runs"] if (r["data"], r["prior"]) == ("yelp", "30,10")]
+    seen += f"one name for all {bare(shares['yelp (30,10)'][1], 3)}; {sum(r['active_units'] == 0 for r in runs)} of "
+    yield ["HSVAE, figure 4", claim, seen + f"{len(runs)} of those with Beta(30, 10) has no active unit"]
 
 
 def refreshed(page: Path) -> str:
