@@ -109,18 +109,21 @@ class DataFileError(ValueError):
     """A data file cannot be read; the message has its name and the reason."""
 
 
-def unknown(kind: str, word: str, known: Iterable[str]) -> str:
+def unknown(kind: str, word: str, known: Iterable[str], *, of: str = "") -> str:
     """The message for an unknown name, with the most similar known name first.
 
     >>> unknown("data set", "mnsit", ["digits", "mnist"])
     "unknown data set 'mnsit': did you mean 'mnist'? There are: digits, mnist"
     >>> unknown("option", "seed", [])
     "unknown option 'seed': there are none"
+    >>> unknown("option", "seed", ["n"], of="'tiles'")
+    "unknown option 'seed' of 'tiles': there are: n"
     """
     known = list(known)
+    whose = f"{word!r} of {of}" if of else repr(word)
     if not known:
-        return f"unknown {kind} {word!r}: there are none"
+        return f"unknown {kind} {whose}: there are none"
     names = {name.lower(): name for name in known}
     close = get_close_matches(word.lower(), names, n=1)
     hint = f"did you mean {names[close[0]]!r}? There are" if close else "there are"
-    return f"unknown {kind} {word!r}: {hint}: {', '.join(known)}"
+    return f"unknown {kind} {whose}: {hint}: {', '.join(known)}"

@@ -262,6 +262,7 @@ def check_model(model: LatentModel, x: Tensor, *, members: tuple[int, ...] = (),
         for name, site in trace.latents.items():
             _shape(site.value, (*members, n, *site.q.event_shape), f"the draw of {name!r}")
             assert site.q.batch_shape == (*members, n), f"q of {name!r} has batch_shape {tuple(site.q.batch_shape)}"
+            assert site.p is not None, f"check_model needs a prior for each latent variable: {name} has none"
             assert site.p.event_shape == site.q.event_shape, f"q and p of {name!r} differ in event_shape"
             _finite(site.value, f"the draw of {name!r}")
         for name, (d, value, _) in trace.observed.items():

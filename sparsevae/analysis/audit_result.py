@@ -17,7 +17,7 @@ Array = np.ndarray[Any, Any]
 _ADVICE = {
     "collapsed": "hardly any unit is used. Keep the size, and try a KL warm-up, more steps, a smaller weight of the KL "
     "or, with gates, a larger alpha.",
-    "oversized": "many are left over. A smaller code may do; prune() removes units that the bound does not miss.",
+    "oversized": "many are inactive. A smaller code may do; prune() removes units that the bound does not miss.",
     "well sized": "a few units are inactive, so the code is as large as the data and the networks need.",
     "too small": "none is inactive. A larger code may use more.",
     "undecided": "the p_on of the others is always below 1/2, so the codes show fewer units than draws use. Train for "
@@ -157,8 +157,8 @@ class Audit(Result):
         count = f"{self.n_active} of {self.n_components} units are active{' in draws' if self._gates else ''}"
         if loss := int((self.active & ~self.active_by_gain).sum()):  # active by variance and KL
             count += f", {loss} of them at a loss (gain not above KL)"
-        if self._gates:
-            count += f"; {self.n_in_code} of them show in the code of some row"
+        if self._gates and self.n_active:
+            count += f"; {self.n_in_code} of them are on in the code of some row"
         words = f"{self.verdict}: {count}; {_ADVICE[self.verdict]}"
         if self.verdict not in ("collapsed", "undecided"):
             words += f" Suggested size: {self.suggested_size}."

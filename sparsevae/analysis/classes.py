@@ -181,7 +181,7 @@ class Classes(Result):
             lines.append(f"words of two classes: KL {each.mean():.3f} nats ({each.min():.3f} to {each.max():.3f})")
         lines.append(
             f"probe: {self.accuracy:.3f} on the mean of {self.draws} draws, {self.accuracy_one_draw:.3f} on one; "
-            f"one class for all: {self.majority:.3f}"
+            f"majority class: {self.majority:.3f}"
         )
         return "\n".join(lines)
 

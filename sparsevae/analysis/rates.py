@@ -117,7 +117,7 @@ class RateDistortion(Result):
             f"{self.rows} rows of {self.n_features} values, {32 * self.n_features} bits each as float32; "
             f"their mean instead of a code: mse {self.mean_mse:.4g}",
         ]
-        return "\n".join(lines) + ("" if self.majority is None else f", one label for all: {self.majority:.3f}")
+        return "\n".join(lines) + ("" if self.majority is None else f", majority class: {self.majority:.3f}")
 
     @classmethod
     def from_dict(cls, plain: dict[str, Any]) -> RateDistortion:

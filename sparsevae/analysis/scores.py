@@ -30,7 +30,7 @@ _COUNTS = (
     "of {n_components}, in the code; {nonzeros_drawn:.2f} in a draw, {nonzeros_expected:.2f} expected (sum of P(on))"
 )
 _NUMBERS = {  # by key, in the order in which they are printed: label, format of the value, note
-    "rows": ("{item}s", ",", "that these numbers are computed from"),
+    "rows": ("{item}s", ",", "evaluated"),
     "score": ("score", "", "nats per {item}: {meaning}"),
     "importance": ("importance bound", "", _IMPORTANCE),
     "importance_bound": ("importance bound", ".2f", _IMPORTANCE_OF_SOME),
@@ -44,11 +44,11 @@ _NUMBERS = {  # by key, in the order in which they are printed: label, format of
     "hoyer_draws": (
         "Hoyer of draws",
         ".3f",
-        "0 dense, 1 one unit: one draw per {item}; {size_draws:.3f} of their mean size",
+        "Av.Hoyer, 0 (dense) to 1 (one unit), of one draw per {item}; Agg.Hoyer {size_draws:.3f}",
     ),
-    "hoyer_slab": ("Hoyer of slab", ".3f", "means of units that are on; {size_slab:.3f} of their mean size"),
-    "hoyer_gated": ("Hoyer of gated", ".3f", "P(on) times those means; {size_gated:.3f} of their mean size"),
-    "hoyer_mean": ("Hoyer of mean", ".3f", "means of codes; {size_mean:.3f} of their mean size"),
+    "hoyer_slab": ("Hoyer of slab", ".3f", "the same of means given on; Agg.Hoyer {size_slab:.3f}"),
+    "hoyer_gated": ("Hoyer of gated", ".3f", "the same of P(on) times these means; Agg.Hoyer {size_gated:.3f}"),
+    "hoyer_mean": ("Hoyer of mean", ".3f", "the same of means of q(z|x); Agg.Hoyer {size_mean:.3f}"),
     "mse": ("squared error", ".6g", "per value, {units}"),
     "mean_mse": ("error of the mean row", ".6g", "squared error per value with the mean row in place of each"),
     "words": ("words per text", ".4g", "with the end of the text; {unknown:.1%} of them unknown"),

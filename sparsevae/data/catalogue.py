@@ -122,7 +122,7 @@ def load(name: str | os.PathLike[str], **options: Any) -> Dataset:
     known, what = kinds(name), "a file" if _is_path(name) else repr(name)
     for option in options:
         if option not in known:
-            raise TypeError(unknown(f"option of {what}", option, known))
+            raise TypeError(unknown("option", option, known, of=what))
     try:
         return _load_file(Path(name), **options) if _is_path(name) else _entry(str(name)).make(**options)
     except TypeError as error:

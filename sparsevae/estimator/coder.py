@@ -71,7 +71,7 @@ class SparseCoder(Learned, _Absent, ClassNamePrefixFeaturesOutMixin, Transformer
         str, OneOf("auto", *NETWORKS), "auto: gru for texts, else dense. conv: any image, asperti 28 x 28, mat 32 x 32."
     ] = "auto"
     image_shape: Annotated[
-        tuple[int, int] | tuple[int, int, int] | None, POSITIVE, "(H, W) or (H, W, C) per row; None: a grey square."
+        tuple[int, int] | tuple[int, int, int] | None, POSITIVE, "(H, W) or (H, W, C) of a row; None: square and grey."
     ] = None
     encoder: Annotated[nn.Module | None, NETWORK, "Your network, (B, D) -> (B, width); a linear head is added."] = None
     scale: Annotated[str, OneOf(*scalings.SCALES), "How X is scaled; inverse_transform undoes it."] = "auto"

@@ -45,7 +45,9 @@ class ObservedData:
         "Where the linear paths begin: random weights, or matched filters of a random decoder (transpose) or of the "
         "data (rows, kmeans, subspaces). None: rows for VSC on numbers, else random.",
     ] = None
-    likelihood: Annotated[str, OneOf(*LIKELIHOODS), "p(x|z); gaussian learns its variance. auto: by X."] = "auto"
+    likelihood: Annotated[
+        str, OneOf(*LIKELIHOODS), "p(x|z). auto: bernoulli for 0/1 data, else gaussian, which learns its variance."
+    ] = "auto"
     variance_floor: Annotated[
         float, POSITIVE, _SCALED, f"Least variance of {users_of('variance_floor')}, in scaled units."
     ] = 0.03
@@ -64,9 +66,11 @@ class Gates:
     """Fields of a spike-and-slab code: the gradient estimator of its gates, and the weight of its KL."""
 
     gate: Annotated[
-        str | None, OneOf(*GATES), "How gradients pass the gates; None: sigmoid, for texts straight-through-concrete."
+        str | None, OneOf(*GATES), "Gradient estimator of gates; None: sigmoid, for texts straight-through-concrete."
     ] = None
-    sharpness: Annotated[tuple[float, float], POSITIVE, "Of the sigmoid gate, at first and last step."] = (50.0, 200.0)
+    sharpness: Annotated[
+        tuple[float, float], POSITIVE, "Sharpness of the sigmoid gate at the first and the last step."
+    ] = (50.0, 200.0)
     temperature: Annotated[float, POSITIVE, "Temperature of the concrete gates."] = 0.5
     kl_z: Annotated[float | None, In(0), "Weight of the KL of z in training; None: 1, for texts .05."] = None
 

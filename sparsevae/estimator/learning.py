@@ -80,8 +80,12 @@ def check_support(est: SparseCoder, data: Stats | None) -> None:
     span = scaling.span(data)
     problem = likelihood.refuses(span)
     if problem:
-        advice = "Use likelihood='gaussian'" if likelihood.whole else "Rescale X, or use likelihood='gaussian'"
-        raise ValueError(f"{problem} after scale={est.scale!r}. {advice}.")
+        after = "" if scaling.name == "none" else f" after scale={est.scale!r}"
+        if est.training_settings().binarise:
+            advice = "Rescale X to [0, 1], or leave training.binarise False"
+        else:
+            advice = "Use likelihood='gaussian'" if likelihood.whole else "Rescale X, or use likelihood='gaussian'"
+        raise ValueError(f"{problem}{after}. {advice}.")
     if est.training_settings().binarise and likelihood.support != (0.0, 1.0):
         raise ValueError(
             f"training.binarise needs likelihood='bernoulli' and values in [0, 1], got likelihood={likelihood.name!r} "

@@ -27,6 +27,11 @@ if TYPE_CHECKING:
     from sparsevae.estimator.coder import SparseCoder
 
 _LOST = (-math.inf, -math.inf, math.inf, 1.0, math.inf, math.nan)  # `Bounds` of a row that overflows
+_FOR_A_BOUND = {  # by the meaning of a score
+    "cross-entropy": "binarise the grey pixels, or fit with likelihood='gaussian'",
+    "normalised-row density": "fit with scale='auto'",
+    "joint density at the code": "fit with noise=True",
+}
 _NUMBERS = 2**25  # values of x, over all draws that are scored at once
 
 
@@ -84,8 +89,8 @@ def meaning_of(est: SparseCoder, rows: Any) -> str:
 def importance_of(est: SparseCoder, X: Any, n_samples: int) -> ImportanceBound:
     if (meaning := meaning_of(est, X)) != "bound":
         raise ValueError(
-            f"scores of this model on these data are a {meaning}, not a bound on log p(x): binarise grey pixels, "
-            "or fit with scale='auto' and with noise. score_samples computes them."
+            f"scores of this model on these data are a {meaning}, not a bound on log p(x): {_FOR_A_BOUND[meaning]}. "
+            "score_samples computes them."
         )
     b = bounds_of(est, X, n_samples)
     if (share := heavy_tails(b.pareto_k.numpy(), b.effective_samples.numpy(), n_samples)) > TOO_HEAVY:

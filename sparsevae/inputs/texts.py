@@ -63,7 +63,7 @@ class Text(BaseEstimator):
         "leave at most 5 % of words unknown, without words seen once, 1,000 to 20,000; 20,000 for tokenizer='paper'.",
     ] = None
     min_count: Annotated[int, POSITIVE, "Words that occur less often are unknown."] = 1
-    max_length: Annotated[int, POSITIVE, "Most words per text; longer texts are cut after them."] = 60
+    max_length: Annotated[int, POSITIVE, "Most words per text; longer texts are cut."] = 60
     column: Annotated[str | None, _COLUMN, "The column of texts of a DataFrame, a .csv or a .parquet file."] = None
     embedding: Annotated[int, POSITIVE, "Size of the vector of a word in the networks."] = 128
     vocabulary: Annotated[

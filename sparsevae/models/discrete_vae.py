@@ -48,7 +48,7 @@ class DiscreteVAE(Choices, Units, ObservedData, FromTexts, SparseCoder):
     """
 
     categories: Annotated[int | None, In(2), "Units of a group, of which one is on; None: independent bits."] = None
-    gradient: Annotated[str, OneOf(*ESTIMATORS), "How gradients pass the draws."] = "straight-through-concrete"
+    gradient: Annotated[str, OneOf(*ESTIMATORS), "Gradient estimator of the draws."] = "straight-through-concrete"
     temperature: Annotated[float | Schedule, POSITIVE, "Temperature of the concrete gradients."] = 0.5
     alpha: Annotated[float, In(0, 1, "()"), "Prior probability that a bit is on."] = 0.5
     learned_prior: Annotated[bool, OneOf(0, 1), "Learn the prior's probabilities, unit by unit."] = False

@@ -108,7 +108,7 @@ class HSVAE(Gates, Units, ObservedData, FromTexts, SparseCoder):
         POSITIVE,
         "Prior concentration of on; large alpha + beta: narrow. None: .5, for texts 1.2.",
     ] = None
-    gate: Annotated[str | None, _GATES, _STEEP, "How gradients pass the gates; None: straight-through-concrete."] = None
+    gate: Annotated[str | None, _GATES, _STEEP, "Gradient estimator of gates; None: straight-through-concrete."] = None
     spike_scale: Annotated[float, _ZERO, _SPIKE, "Standard deviation of an off unit; .05 in the paper."] = 0.0
     kl_z: Annotated[float | None, In(0), "Weight of the KL of z (psi); None: 1, for texts .05."] = None
     kl_gamma: Annotated[float | None, In(0), "Weight of the KL of gamma (lambda); None: 1, for texts .03."] = None

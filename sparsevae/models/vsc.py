@@ -56,7 +56,7 @@ class VSC(Gates, Units, ObservedData, FromTexts, SparseCoder):
         "texts": {**DEFAULTS_OF_GATES["texts"], "alpha": 0.4},
     }
 
-    alpha: Annotated[float | None, In(0, 1, "(]"), "Prior probability of on; None: .1, for texts .4."] = None
+    alpha: Annotated[float | None, In(0, 1, "(]"), "Prior probability that a unit is on; None: .1; texts: .4."] = None
 
     patterns: Annotated[
         int, In(0), "Learn a prior of so many patterns, which units are on together; 0: units are independent."

@@ -88,7 +88,10 @@ def traversal_grid(v: View, item: int = 0, n_units: int = 6, values: Sequence[fl
 
 
 def interpolation_strip(v: View, a: int, b: int, *, steps: int = 8, mode: str = "mixed") -> Figure:
-    """The walk from one row's code to another's (UAI, figure 7): decoded frames, codes, and switched units."""
+    """The walk from one row's code to another's (UAI, figure 7): decoded frames, codes, and switched units.
+
+    Bars have the numbers of their units if at most 8 units are on in any frame.
+    """
     frames, labels = traversals.walk(v.codes[a], v.codes[b], steps, mode, whole=v.whole)
     decoded = v.est.inverse_transform(frames)
     used = np.flatnonzero((frames != 0).any(0))
@@ -101,8 +104,10 @@ def interpolation_strip(v: View, a: int, b: int, *, steps: int = 8, mode: str = 
         top.set_title(label, fontsize=7, color=INK)
         value = code[used]
         bottom.bar(np.arange(len(used)), value, color=np.where(value > 0, POSITIVE, NEGATIVE))
+        for at in np.flatnonzero(value).tolist() if len(used) <= 8 else ():
+            number_bar(bottom, at, float(value[at]), int(used[at]))
         bottom.axhline(0, color=PALE, linewidth=0.8, zorder=0)
-        bottom.set(xlim=(-0.6, max(1, len(used)) - 0.4), ylim=(-limit, limit))
+        bottom.set(xlim=(-0.6, max(1, len(used)) - 0.4), ylim=(-1.2 * limit, 1.2 * limit))
         bottom.axis("off")
     v.name_features(axes[0, 0])
     return figure
@@ -262,10 +267,8 @@ def draw_code(ax: Axes, code: Array, limit: float) -> None:
     ax.bar(on, code[on], width=max(0.8, len(code) / 90), color=colours)
     ax.hlines(0, -0.5, len(code) - 0.5, color=PALE, linewidth=0.8, zorder=0)
     if len(on) <= 12:
-        for unit in on:
-            side = 1 if code[unit] > 0 else -1
-            style: dict[str, Any] = {"fontsize": 7, "color": INK, "ha": "center", "va": "bottom" if side > 0 else "top"}
-            ax.annotate(str(unit), (unit, code[unit]), (0, side), textcoords="offset points", **style)
+        for unit in on.tolist():
+            number_bar(ax, unit, float(code[unit]), unit)
     ax.text(1.19 * len(code), 0, f"{len(on)} of {len(code)}\nunits on", ha="right", va="center", fontsize=8, color=INK)
     ax.set_xlim(-1, 1.19 * len(code))
     ax.set_xticks([t for t in whole_ticks(7).tick_values(0, len(code) - 1) if 0 <= t < len(code)])
@@ -273,6 +276,13 @@ def draw_code(ax: Axes, code: Array, limit: float) -> None:
     calm(ax, "", "")
     ax.spines[["left", "bottom"]].set_visible(False)
     ax.tick_params(left=False, labelleft=False, bottom=False, labelbottom=False)
+
+
+def number_bar(ax: Axes, at: int, value: float, unit: int) -> None:
+    """The number of a unit at the end of its bar."""
+    side = 1 if value > 0 else -1
+    style: dict[str, Any] = {"fontsize": 7, "color": INK, "ha": "center", "va": "bottom" if side > 0 else "top"}
+    ax.annotate(str(unit), (at, value), (0, side), textcoords="offset points", **style)
 
 
 def sweep(codes: Array, n: int, *, whole: bool = False) -> Array:

@@ -1,4 +1,4 @@
-r"""Gradients through discrete draws: twelve estimators for the logits of bits or one-hot vectors.
+r"""Gradients through discrete draws: estimators for the logits of bits or one-hot vectors.
 
 They estimate d/da E_{b ~ q_a} f(b). f is the cost of an item: the weighted sum of the terms of the objective that
 depend on the draw. An estimator defines the `value` that the model uses in training, and a `surrogate` to add to the

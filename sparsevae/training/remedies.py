@@ -28,7 +28,8 @@ def remedies(settings: Mapping[str, Any], step: int, *, empty: bool) -> list[dic
     known = {k: v for k, v in settings.items() if isinstance(v, (int, float)) and not isinstance(v, bool)}
     texts = "texts" in settings
     first, then = _fuller(known, texts) if empty else _sparser(known, texts)
-    if empty and not texts and settings.get("scale", "auto") != "auto":
+    exact_zeros = settings.get("likelihood") == "spike-slab"  # needs scale="none"
+    if empty and not texts and not exact_zeros and settings.get("scale", "auto") != "auto":
         first["scale"] = "'auto'"
     if step < _STEPS:
         epochs = known.get("epochs")

@@ -41,17 +41,21 @@ class Training(BaseEstimator):
     ] = None
     epochs: Annotated[float | None, POSITIVE, "Passes over the data, instead of steps."] = None
     batch_size: Annotated[int | None, POSITIVE, "Rows per minibatch, at most; None: 128, for texts 32."] = None
-    optimizer: Annotated[str, OneOf(*OPTIMISERS), "adam, or momentum (.9), which wants other rates."] = "adam"
+    optimizer: Annotated[
+        str, OneOf(*OPTIMISERS), "adam, or momentum (SGD with momentum .9), which needs other rates."
+    ] = "adam"
     learning_rate: Annotated[float | None, POSITIVE, "The rate at the start; None: 2e-3, for texts 1e-2."] = None
     decay: Annotated[
         str, OneOf(*_DECAYS), "Schedule of the rate: constant, cosine (to 0), or step (times decay_factor at decay_at)."
     ] = "cosine"
-    decay_at: Annotated[int | float, Position(), "Position of the drop of decay='step'."] = 0.5
+    decay_at: Annotated[int | float, Position(), "Where in the run decay='step' lowers the rate."] = 0.5
     decay_factor: Annotated[float, POSITIVE, "Factor of the rate at the drop of decay='step'."] = 0.1
     restart_optimizer: Annotated[bool, "Reset the moments when the rate drops, as the VSC authors do."] = False
     n_samples: Annotated[int, POSITIVE, "Draws of z per item and step."] = 1
     clip_norm: Annotated[float | None, POSITIVE, "Largest gradient norm; None: no clipping."] = None
-    kl_warmup: Annotated[int | float, Position(), "Weights of terms on codes (the KL) rise from 0 until here."] = 0
+    kl_warmup: Annotated[
+        int | float, Position(), "End of the warm-up, in which the weights of all terms but the likelihood grow from 0."
+    ] = 0
     free_bits: Annotated[float, In(0), "Nats of KL per unit that are not penalised."] = 0.0
     schedules: Annotated[dict[str, Schedule] | None, Note(_KNOB), f"Schedules of more knobs by name, {_KNOB}."] = None
     binarise: Annotated[bool, "Draw each pixel anew as Bernoulli(value) at every step (dynamic binarisation)."] = False
@@ -63,18 +67,20 @@ class Training(BaseEstimator):
     device: Annotated[str, Note("auto, cpu, cuda or cuda:N"), "auto, cpu, cuda or cuda:N."] = "auto"
     compile: Annotated[
         bool | None,
-        "Compile the step. None: on CUDA in runs of 20,000 steps and more; on a CPU runs of 3,000 and more have theirs "
-        "traced, with the same numbers. False: neither.",
+        "Compile the training step. None: on CUDA, in runs of 20,000 steps or more; on a CPU the step is traced in "
+        "runs of 3,000 or more, with the same numbers. False: neither.",
     ] = None
     tf32: Annotated[bool, "Use TensorFloat-32 for CUDA matrix products of training steps."] = True
     bf16: Annotated[bool, "Use bfloat16 for matrix products on CUDA (autocast); no effect on a CPU."] = False
     report_every: Annotated[
-        int | None, POSITIVE, "Steps between reports, checks, roll-back points; None: 100 a run, at most 1,000 apart."
+        int | None,
+        POSITIVE,
+        "Steps between reports, which are also roll-back points; None: 100 per run, at most 1,000 steps apart.",
     ] = None
     folder: Annotated[
         str | os.PathLike[str] | None, Note("a path"), "Run folder for checkpoints and history.jsonl; None: no files."
     ] = None
-    checkpoint_every: Annotated[int, POSITIVE, "Least steps between checkpoints, written at reports."] = 1000
+    checkpoint_every: Annotated[int, POSITIVE, "Minimum number of steps between checkpoints."] = 1000
     resume: Annotated[bool, "Continue the run in the folder, if there is one."] = False
     verbose: Annotated[int | bool, In(0), "0 is silent; 1 shows progress on standard error."] = 1
 

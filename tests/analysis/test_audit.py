@@ -273,7 +273,7 @@ def test_a_code_that_shows_under_half_of_its_active_units_has_no_right_size(show
     on = np.where(np.arange(64) < shown, 0.01, 0.0)
     found = Audit(**{**vars(made(62, 64)), "p_on": np.full(64, 0.3), "on": on})
     assert (found.verdict, found.n_in_code, found.to_dict()["n_in_code"]) == (verdict, shown, shown)
-    message = f"{verdict}: 62 of 64 units are active in draws; {shown} of them show in the code of some row; "
+    message = f"{verdict}: 62 of 64 units are active in draws; {shown} of them are on in the code of some row; "
     assert found.words.startswith(message)
     assert found.suggested_size == 64
 

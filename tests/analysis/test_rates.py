@@ -318,7 +318,7 @@ def test_a_curve_prints_as_a_table(curve: RateDistortion) -> None:
     text = str(curve)
     assert "Planted: codes of 12 units (counts, packed)" in text
     assert "150 rows of 20 values, 640 bits each as float32" in text
-    assert f"one label for all: {curve.majority:.3f}" in text
+    assert f"majority class: {curve.majority:.3f}" in text
     real = rate_distortion(Planted(whole=False), 0.3 * planted(4)[1], caps=(1,), value_bits=5)
     assert "the value in 5 bits" in str(real)
     assert "label" not in str(real)

@@ -72,6 +72,13 @@ def test_the_page_of_models_has_every_model_with_its_parameters_and_paper() -> N
         assert [p for p in sorted(own) if f"`{p}`" not in " ".join(rows)] == []
 
 
+def test_sdlgm_is_cited_by_its_authors_and_title() -> None:
+    title = "Learning sparsity of representations with discrete latent variables"
+    assert f"Xu, Onoro Rubio, Serra and Niepert, *{title}*" in shown("docs/models.md")
+    for cls in (sv.SDLGM, sv.SDLGMClassifier, sv.SDLGMCounter):
+        assert f'Xu, Onoro Rubio, Serra, Niepert, "{title}"' in " ".join((cls.__doc__ or "").split())
+
+
 def test_the_page_of_models_has_every_likelihood_and_network() -> None:
     text = (ROOT / "docs/models.md").read_text(encoding="utf-8")
     rows = set(re.findall(r"^\| `([a-z-]+)` \|", text, re.MULTILINE))
@@ -133,6 +140,12 @@ def test_the_page_of_numbers_has_the_bounds_of_the_last_runs() -> None:
     bounds = report("reproductions/results/vsc_mnist.json")["verdict"]
     wanted = [f"{bounds[name]['measured']:.2f}" for name in ("elbo_mean", "elbo_worst", "importance_mean")]
     assert [figure for figure in wanted if figure not in shown("docs/numbers.md")] == []
+
+
+def test_the_page_of_discrete_codes_compares_with_the_bounds_of_the_last_run_of_vsc() -> None:
+    bounds = report("reproductions/results/vsc_mnist.json")["verdict"]
+    wanted = [f"{bounds[name]['measured']:.1f}" for name in ("elbo_mean", "importance_mean")]
+    assert f"a code of real numbers has {' and '.join(wanted)}" in shown("docs/discrete.md")
 
 
 def shown(page: str) -> str:

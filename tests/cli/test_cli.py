@@ -661,7 +661,7 @@ MISTAKES = [
     ("fit VSC -d digits -o {new} --alpha 2", "(0, 1]"),
     ("fit VSC -d digits -o {new} --steps 0", "steps must be"),
     ("fit VSC -d digits -o {new} --schedule kl=constant:1", "this model has"),
-    ("fit VSC {small} -o {vsc}", "holds a finished run: continue it with --resume"),
+    ("fit VSC {small} -o {vsc}", "holds a finished run and its model: choose another folder"),
     ("fit VSC {small} -o {vsc} --resume --steps 41", "steps: 40 then, 41 now"),
     ("fit VSC {small} -o {model} --resume", "holds a model without a run"),
     ("fit VSC -d digits -o {other}", "is not from sparsevae"),

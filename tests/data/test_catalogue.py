@@ -126,11 +126,11 @@ def test_a_misspelt_name_meets_a_suggestion_and_the_list():
 
 
 def test_a_misspelt_option_meets_a_suggestion_and_the_list():
-    with pytest.raises(TypeError, match=r"unknown option of 'tiles' 'max_tile': did you mean 'max_tiles'\?"):
+    with pytest.raises(TypeError, match=r"unknown option 'max_tile' of 'tiles': did you mean 'max_tiles'\?"):
         load("tiles", max_tile=2)
-    with pytest.raises(TypeError, match="unknown option of 'mnist' 'seed': there are none"):
+    with pytest.raises(TypeError, match="unknown option 'seed' of 'mnist': there are none"):
         load("mnist", seed=0)
-    with pytest.raises(TypeError, match=r"unknown option of a file 'keys': did you mean 'key'\?"):
+    with pytest.raises(TypeError, match=r"unknown option 'keys' of a file: did you mean 'key'\?"):
         load("x.npz", keys="a")
 
 

@@ -622,6 +622,13 @@ def test_walks_and_changes_of_a_code_are_told_in_words(kind: str, fitted: dict[s
     assert len(sv.edits(est, X[0], X[1]).images) == len(sv.edits(est, X[0], X[1]).units)
 
 
+def pointing_nowhere() -> Any:
+    """Codes of 6 units with an index of a seventh."""
+    Z = sp.csr_matrix(np.ones((2, 6), np.float32))
+    Z.indices[1] = 6
+    return Z
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
@@ -630,6 +637,8 @@ def test_walks_and_changes_of_a_code_are_told_in_words(kind: str, fitted: dict[s
         (lambda e: e.generate(e.transform(X[:2]), "beam", beams=0), "beams must be an integer above 0"),
         (lambda e: e.generate(e.transform(X[:2]), "sample", seed="x"), "seed must be an integer"),
         (lambda e: e.generate(np.zeros((2, 3))), "codes have 6 columns, one per unit; got 3"),
+        (lambda e: e.generate(np.full((2, 6), np.nan)), "NaN"),
+        (lambda e: e.generate(pointing_nowhere()), "damaged sparse matrix: indices must be < 6"),
         (lambda e: e.sample_like(X[:2]), "sample_like needs one row, got 2"),
     ],
 )

@@ -29,7 +29,9 @@ from sparsevae.likelihoods.counts import PoissonData
 from sparsevae.likelihoods.gaussian import FixedGaussianData, GaussianData, LaplaceData
 from sparsevae.likelihoods.spike_slab import SpikeSlabData
 from sparsevae.sampling.choices import BITS
+from sparsevae.sampling.draw import Draw
 from sparsevae.sampling.gradients import ScaledSigmoid
+from sparsevae.sampling.noise import Fresh
 from sparsevae.training.knobs import knobs
 
 FAMILIES = {
@@ -45,6 +47,19 @@ FAMILIES = {
     "laplace": LaplaceData(0.3),
     "spike and slab data": SpikeSlabData(1e-2),
 }
+
+
+def test_every_named_likelihood_is_among_the_families() -> None:
+    assert {type(family) for family in FAMILIES.values()} >= {REGISTRY[name] for name in LIKELIHOODS[1:]}
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_what_is_drawn_has_a_density(name: str) -> None:
+    """Of likelihoods and posteriors alike: `fit` draws codes, `sample(noise=True)` draws x."""
+    d = FAMILIES[name](torch.zeros(3, FAMILIES[name].width(5)))
+    value = Draw(Fresh(torch.Generator().manual_seed(0)), hard=True)(d)
+    assert value.shape == (3, 5)
+    assert torch.isfinite(d.log_prob(value)).all()
 
 
 @pytest.mark.parametrize("name", FAMILIES)

@@ -82,7 +82,7 @@ def test_counts_are_left_as_they_are(form: Any) -> None:
             {},
             r'"poisson" needs whole numbers, 0 or above, got values from 0.5 to \d+.5, some of them fractions',
         ),
-        (X - 1, {}, r'"poisson" needs whole numbers, 0 or above, got values from -1 to \d+ after scale='),
+        (X - 1, {}, r'"poisson" needs whole numbers, 0 or above, got values from -1 to \d+\. Use likelihood='),
         (X, {"scale": "standard"}, "with likelihood='poisson' scale must be 'auto' or 'none'; got 'standard'"),
         (X, {"training": sv.Training(binarise=True)}, "training.binarise needs likelihood='bernoulli'"),
     ],

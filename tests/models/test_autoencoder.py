@@ -23,6 +23,7 @@ from sparsevae.latent.posteriors import PointPosterior
 from sparsevae.likelihoods.base import Likelihood
 from sparsevae.parameters import parameters
 from sparsevae.sampling.draw import Draw
+from sparsevae.testing import check_model
 
 
 class SquaredError(Distribution):
@@ -101,6 +102,8 @@ def test_it_bounds_nothing_and_is_not_audited() -> None:
     est: Any = fitted(Autoencoder(2, training=sv.Training(steps=2, verbose=0)), X)
     with pytest.raises(ValueError, match=r"needs a prior for each latent variable: z has none"):
         bounds(est.model_, torch.zeros(3, 6), 2)
+    with pytest.raises(AssertionError, match="check_model needs a prior for each latent variable: z has none"):
+        check_model(est.model_, torch.eye(6)[:3])
     with pytest.raises(TypeError, match="Autoencoder has none"):
         audit(est, X)
 

@@ -402,13 +402,14 @@ def test_a_gradient_is_as_large_as_its_cost_so_that_exact_terms_keep_their_weigh
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 def test_the_table_sees_what_is_biased(kind: Kind) -> None:
-    """By draws, where 4 standard errors are below 5 % of the gradient: a bias is beyond them, or there is none."""
+    """By draws: a bias is beyond 4 standard errors; where none is seen, these are below 5 % of the gradient."""
     for name, make in table.CASES.items():
         if kind.name not in make().kinds:
             continue
         row = table.row(name, kind, 20_000)
-        assert 4 * row["noise"] < 0.05
-        assert (row["bias"] < 4 * row["noise"]) == (name in table.UNBIASED), row
+        none_seen = row["bias"] < 4 * row["noise"]
+        assert none_seen == (name in table.UNBIASED), row
+        assert 4 * row["noise"] < 0.05 or not none_seen, row
         assert row["rows"] == make().points
 
 

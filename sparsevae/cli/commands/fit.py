@@ -98,8 +98,9 @@ def _fit(
     resume = est.get_params()["training__resume"]
     finished, begun = ((out / name).exists() for name in ("model.json", "checkpoint.safetensors"))
     if begun and not resume:
-        state = "a finished run" if finished else "an unfinished run"
-        raise FileExistsError(f"{out} holds {state}: continue it with --resume, or choose another folder.")
+        if finished:
+            raise FileExistsError(f"{out} holds a finished run and its model: choose another folder.")
+        raise FileExistsError(f"{out} holds an unfinished run: continue it with --resume, or choose another folder.")
     if finished and not begun:
         raise FileExistsError(f"{out} holds a model without a run to continue: choose another folder.")
     check_folder(out)
