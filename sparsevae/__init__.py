@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from sparsevae.distributions.spike_slab import SpikeSlab
     from sparsevae.estimator.coder import SparseCoder
     from sparsevae.estimator.splits import MultiLabelKFold, stratified_folds, stratified_split
-    from sparsevae.exceptions import DivergenceError, SparsityWarning, StorageError
+    from sparsevae.exceptions import DivergenceError, OverfittingWarning, SparsityWarning, StorageError
     from sparsevae.inputs.texts import Text
     from sparsevae.models import (
         HSVAE,
@@ -66,7 +66,7 @@ _WHERE = {
     "sparsevae.distributions.spike_slab": "SpikeSlab",
     "sparsevae.estimator.coder": "SparseCoder",
     "sparsevae.estimator.splits": "MultiLabelKFold stratified_folds stratified_split",
-    "sparsevae.exceptions": "DivergenceError SparsityWarning StorageError",
+    "sparsevae.exceptions": "DivergenceError OverfittingWarning SparsityWarning StorageError",
     "sparsevae.inputs.texts": "Text",
     "sparsevae.models": "load",
     "sparsevae.schedules": "Constant Cosine Cyclical Exponential KeepMean Linear Step",
@@ -100,6 +100,7 @@ __all__ = [
     "KeepMean",
     "Linear",
     "MultiLabelKFold",
+    "OverfittingWarning",
     "PseudoVSC",
     "RateDistortion",
     "SDLGMClassifier",

@@ -101,6 +101,10 @@ class SparsityWarning(UserWarning):
     """Hardly any unit, or every unit, is active."""
 
 
+class OverfittingWarning(UserWarning):
+    """The objective is much worse on held-out rows than on training rows."""
+
+
 class StorageError(ValueError):
     """A file or folder cannot be read or written; the message names what was expected, found and would work."""
 

@@ -28,7 +28,7 @@ from sparsevae.storage.codec import decode, encode
 from sparsevae.threads import inference, ordinary
 from sparsevae.training.history import History
 from sparsevae.training.knobs import lasting
-from sparsevae.training.loop import Watch, fit
+from sparsevae.training.loop import Watch, fit, split
 from sparsevae.training.settings import Training
 
 if TYPE_CHECKING:
@@ -50,8 +50,10 @@ def hidden_of(est: SparseCoder, kind: Input) -> tuple[int, ...]:
 
 
 def training_for(data: Input, training: Training, n_rows: int) -> Training:
-    """Training settings for n_rows, with defaults for steps, batch_size and learning_rate where they are None."""
-    return training.resolved(**data.training_defaults(n_rows, training.batch_size))
+    """Training settings for n_rows rows, held-out ones included, with the values that None and "auto" stand for."""
+    stopping = training.stopping(n_rows, auto=data.stops_early)
+    own = n_rows - stopping.held_out(n_rows)
+    return stopping.resolved(own, **data.training_defaults(own, training.batch_size))
 
 
 def choose_likelihood(est: SparseCoder, X: Any) -> None:
@@ -102,8 +104,8 @@ def check_support(est: SparseCoder, data: Stats | None) -> None:
 def build(est: SparseCoder, kind: Input, X: Any, Y: Any = None) -> Build:
     """Choose data-dependent settings (scaling, likelihood, defaults) and build the untrained model."""
     asked = est.training_settings()
-    n_rows = X.shape[0] - asked.held_out(X.shape[0])
-    training = training_for(kind, asked, n_rows)
+    training = training_for(kind, asked, X.shape[0])
+    n_rows = X.shape[0] - training.held_out(X.shape[0])
     est.check_run(training.total_steps(n_rows))
     defaults = dict(est.defaults_by_kind.get(kind.kind, {}))
     est.fitted_ = fitted = Fitted(est, kind, training, hidden_of(est, kind), defaults, n_rows=n_rows)
@@ -117,7 +119,8 @@ def build(est: SparseCoder, kind: Input, X: Any, Y: Any = None) -> Build:
         fitted.model, fitted.built = made.model, plain(est)
         fitted.to(device)
         shuffle = torch.Generator().manual_seed(mix(training.seed, 7))
-        some = torch.randperm(X.shape[0], generator=shuffle)[: max(ROWS, 2 * fitted.n_units)]
+        own, _ = split(X.shape[0], training, torch.device("cpu"))
+        some = own[torch.randperm(len(own), generator=shuffle)[: max(ROWS, 2 * fitted.n_units)]]
         made.start(fitted.model, kind.prepare(tables[0].take(some).to(device)), est.value("start"), shuffle)
     except BaseException:
         del est.fitted_

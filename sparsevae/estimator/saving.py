@@ -40,7 +40,8 @@ if TYPE_CHECKING:
 
 _SPARE = 2**24  # numbers that building a model may allocate beyond four copies of those stored
 _SPARE_TENSORS = 500  # tensors that building may allocate beyond twice the number of those stored
-_LEFT_OPEN = ("steps", "batch_size", "learning_rate")  # training settings with data-dependent defaults
+_LEFT_OPEN = ("steps", "batch_size", "learning_rate", "early_stopping", "validation_fraction", "patience")
+"""Training settings with data-dependent defaults."""
 _INPUTS: dict[str, type[Arrays | Texts]] = {"numbers": Arrays, "texts": Texts}
 
 E = TypeVar("E", bound="SparseCoder")
@@ -240,6 +241,11 @@ def load(
             raise StorageError(f"{problem}; upgrade to load it.") from error
 
 
+def _training(stored: Mapping[str, Any]) -> Training:
+    """Stored settings; where they do not know `early_stopping`, a run stopped early if it had a patience."""
+    return Training(**{"early_stopping": stored.get("patience") is not None} | dict(stored))
+
+
 def _revive(
     path: str | Path,
     tensors: Mapping[str, Tensor],
@@ -259,7 +265,7 @@ def _revive(
         raise StorageError(f"{path} was not fitted with your own {' and '.join(useless)}: load it without.")
     found = classes[meta["class"]]
     text = None if meta["text"] is None else Text(**meta["text"])
-    training = None if meta["training"] is None else Training(**meta["training"]).portable()
+    training = None if meta["training"] is None else _training(meta["training"]).portable()
     given = own | {"text": text, "training": training}
     names = {f.name for f in fields(found)}  # a counter has no decoder
     est = found(**meta["constructor"], **{k: v for k, v in given.items() if k in names})

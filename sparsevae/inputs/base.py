@@ -35,6 +35,8 @@ class Input:
         The key in a model's `defaults_by_kind`.
     hidden : tuple of int
         The value of hidden=None.
+    stops_early : bool
+        What training.early_stopping="auto" means in runs whose length is not given.
     """
 
     width: int
@@ -43,6 +45,7 @@ class Input:
     column: str | None = None
     kind: ClassVar[str]
     hidden: ClassVar[tuple[int, ...]]
+    stops_early: ClassVar[bool] = True
 
     @property
     def scaling(self) -> Scaling:

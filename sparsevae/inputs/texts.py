@@ -85,6 +85,7 @@ class Texts(Input):
     likelihood_name = "tokens"
     kind: ClassVar[str] = "texts"
     hidden: ClassVar[tuple[int, ...]] = (128,)
+    stops_early: ClassVar[bool] = False  # six passes are few
     vocabulary: Vocabulary
     cut_noted = False  # True after the first warning of a fit; old pickles lack it
 

@@ -39,6 +39,8 @@ def settings(est: SparseCoder) -> list[tuple[str, str]]:
     own |= est.model_.likelihood.describe()
     own |= {k: type(getattr(est, k)).__name__ for k in ("encoder", "decoder") if getattr(est, k) is not None}
     own |= {"steps": f"{est.n_steps_:,}", "batch_size": training.batch_size, "learning_rate": training.learning_rate}
+    if training.early_stopping:
+        own |= {"held-out rows": f"{training.validation_fraction:.3g}", "patience": training.patience}
     own |= {"seed": training.seed}
     return [(k, str(v)) for k, v in own.items()]
 

@@ -8,15 +8,19 @@ from typing import Any
 
 from torch import Tensor
 
-from sparsevae.exceptions import DivergenceError, SparsityWarning, warn_caller
+from sparsevae.exceptions import DivergenceError, OverfittingWarning, SparsityWarning, warn_caller
+from sparsevae.inputs.rows import BLOCK
 from sparsevae.latent.model import LatentModel
 from sparsevae.storage.checkpoint import State
+from sparsevae.training.feeds import some_items
 from sparsevae.training.history import History
 from sparsevae.training.progress import Progress
 from sparsevae.training.remedies import remedies, written
 from sparsevae.training.step import Run
 
 _RETRIES = 5
+_APART, _ERRORS = 0.5, 3.0
+"""A run overfits if held-out rows are worse by more than so many nats per column, and so many standard errors."""
 
 
 def warn_about_validation(run: Run, held_out: Tensor, scaled: bool) -> None:
@@ -29,6 +33,27 @@ def warn_about_validation(run: Run, held_out: Tensor, scaled: bool) -> None:
         f"{auto}or a larger variance_floor.",
         RuntimeWarning,
     )
+
+
+def warn_about_overfitting(run: Run, held_out: Tensor) -> None:
+    """Warn if the objective is worse on held-out rows than on training rows, by _APART nats per column and not by luck.
+
+    Both are of the weights that the run ends with. A loss of labels is not about columns.
+    """
+    if run.model.labelled:
+        return
+    held, own = (run.losses(items).double() for items in (held_out, some_items(run.items, BLOCK, run.training.seed)))
+    gap = float(held.mean() - own.mean())
+    error = float((held.var(correction=0) / len(held) + own.var(correction=0) / len(own)).sqrt())
+    apart = gap / run.rows.x.shape[1]
+    if _APART < apart < math.inf and gap > _ERRORS * error:
+        stop = "" if run.training.early_stopping else "training.early_stopping=True, "
+        warn_caller(
+            f"the objective is {float(held.mean()):.4g} nats on held-out rows and {float(own.mean()):.4g} on training "
+            f"rows, {apart:.2g} per column apart: the model overfits. What helps: {stop}more rows, "
+            "likelihood='column-gaussian', smaller hidden layers, or a larger variance_floor.",
+            OverfittingWarning,
+        )
 
 
 def roll_back(run: Run, good: State, term: str | None, progress: Progress, scaled: bool) -> State:

@@ -27,7 +27,7 @@ from sparsevae.storage.checkpoint import RunFolder, State
 from sparsevae.storage.codec import reading
 from sparsevae.threads import cuda_arithmetic, threads
 from sparsevae.training.accelerate import Acceleration
-from sparsevae.training.health import roll_back, warn_about_sparsity, warn_about_validation
+from sparsevae.training.health import roll_back, warn_about_overfitting, warn_about_sparsity, warn_about_validation
 from sparsevae.training.history import History
 from sparsevae.training.modes import evaluating
 from sparsevae.training.progress import Progress
@@ -98,9 +98,10 @@ def fit(
     KeyboardInterrupt, SystemExit
         After SIGINT or SIGTERM, with the checkpoint written and the model as of the last step.
     """
-    training = training.resolved()
+    training = training.stopping(rows.shape[0])
     device = rows.device
     items, held_out = split(rows.shape[0], training, device)
+    training = training.resolved(len(items))
     total = training.total_steps(len(items))
     plan = {**(schedules or {}), **_warmups(objective, training), **(training.schedules or {})}
     whole = {**(signature or {}), **_weights(model)}
@@ -140,6 +141,8 @@ def fit(
         raise KeyboardInterrupt if stop[0] == signal.SIGINT else SystemExit(128 + stop[0])
     if len(run.watched) > 1:  # one row has no variance over rows
         warn_about_sparsity(history, model, whole)
+    if len(held_out):
+        warn_about_overfitting(run, held_out)
     return history, {name: value.detach().cpu().clone() for name, value in run.optimiser.state()}
 
 
@@ -201,7 +204,7 @@ def _loop(
                 warn_about_validation(run, held_out, scaled)
                 warned = True
         row |= run.control(row)
-        if training.patience is not None:
+        if training.early_stopping:
             _keep_best(run, row["validation_loss"])
         history.append(row)
         if folder:
@@ -210,7 +213,7 @@ def _loop(
             with evaluating(run.model), at_once():
                 watch(row)
         progress.update(run.step, {k: v for k, v in row.items() if k not in ("step", "epoch")})
-        if training.patience is not None and run.waited >= training.patience:
+        if training.early_stopping and run.waited >= cast(int, training.patience):
             progress.note(f"stopped at step {run.step}: no better validation loss for {run.waited} reports.")
             run.stopped = True
         good = run.state()
@@ -231,8 +234,9 @@ def _keep_best(run: Run, loss: float) -> None:
     """Copy the weights if the validation loss is the lowest so far, else count the report; ignore non-finite losses."""
     if not math.isfinite(loss):
         return
-    if loss < run.best_loss:
+    if run.improves(loss):
         run.best_loss = loss
+        run.best_terms = run.validated
         run.waited = 0
         run.best = {k: v.detach().clone() for k, v in run.model.state_dict().items()}
     else:

@@ -20,7 +20,12 @@ _DECAYS: dict[str, Callable[[Training, float], Schedule]] = {
     "cosine": lambda t, rate: Cosine(rate, 0.0),
     "step": lambda t, rate: Step(rate, rate * t.decay_factor, t.decay_at),
 }
-_WHOLE_RUN = {"steps", "restart_optimizer", "kl_warmup", "schedules", "validation_fraction", "patience"}
+_WHOLE_RUN = {"steps", "restart_optimizer", "kl_warmup", "schedules"}
+_WHOLE_RUN |= {"early_stopping", "validation_fraction", "patience"}
+_PASSES, _LEAST_STEPS, _MOST_STEPS = 128, 1_000, 10_000  # the length of a run on numbers
+_FEW_ROWS = 50  # with fewer rows "auto" holds none out
+_HELD_OUT, _MOST_HELD_OUT = 0.15, 2_000  # share of the rows, and rows
+_PATIENCE = 20  # reports: a fifth of a run
 _STORED = Note("Constant, Cosine, Cyclical, Exponential, Linear or Step; functions cannot be stored")
 _KNOB = "such as {'kl_z': Cyclical(0, 1)} or {'kl_z': KeepMean('p_on', .1)}"
 _KNOBS = {
@@ -37,7 +42,10 @@ class Training(BaseEstimator):
     """
 
     steps: Annotated[
-        int | None, POSITIVE, "Gradient steps; without steps and epochs 10,000, for texts 6 passes and at least 1,000."
+        int | None,
+        POSITIVE,
+        "Gradient steps. Without steps and epochs: 128 passes, from 1,000 to 10,000 steps; texts: 6 passes, at least "
+        "1,000 steps.",
     ] = None
     epochs: Annotated[float | None, POSITIVE, "Passes over the data, instead of steps."] = None
     batch_size: Annotated[int | None, POSITIVE, "Rows per minibatch, at most; None: 128, for texts 32."] = None
@@ -59,9 +67,21 @@ class Training(BaseEstimator):
     free_bits: Annotated[float, In(0), "Nats of KL per unit that are not penalised."] = 0.0
     schedules: Annotated[dict[str, Schedule] | None, Note(_KNOB), f"Schedules of more knobs by name, {_KNOB}."] = None
     binarise: Annotated[bool, "Draw each pixel anew as Bernoulli(value) at every step (dynamic binarisation)."] = False
-    validation_fraction: Annotated[float, In(0, 1, "[)"), "Share of the rows held out for a validation loss."] = 0.0
+    early_stopping: Annotated[
+        bool | str,
+        OneOf("auto"),
+        "Stop when the loss on held-out rows no longer falls, and keep the best weights. auto: if patience is given; "
+        "without it in runs of 50 rows or more whose length is not given, texts excepted.",
+    ] = "auto"
+    validation_fraction: Annotated[
+        float,
+        In(0, 1, "[)"),
+        "Share of the rows held out for a validation loss. 0: none, with early stopping .15 and at most 2,000 rows.",
+    ] = 0.0
     patience: Annotated[
-        int | None, POSITIVE, "Stop after this many reports without a better validation loss; keep the best."
+        int | None,
+        POSITIVE,
+        "Stop after this many reports without a better validation loss. None: 20, if training stops early.",
     ] = None
     seed: Annotated[int, Seed(), "Determines weights, batches and noise; the global random state does not change."] = 0
     device: Annotated[str, Note("auto, cpu, cuda or cuda:N"), "auto, cpu, cuda or cuda:N."] = "auto"
@@ -94,17 +114,34 @@ class Training(BaseEstimator):
             raise ValueError("give training.steps or training.epochs, not both.")
         if self.restart_optimizer and self.decay != "step":
             raise ValueError(f"training.restart_optimizer needs decay='step', got {self.decay!r}.")
-        if self.patience is not None and not self.validation_fraction:
-            raise ValueError("training.patience needs a validation loss: set validation_fraction, for example to 0.1.")
+        if self.patience is not None and self.early_stopping is False:
+            raise ValueError("training.patience is for early stopping: leave early_stopping at 'auto', or set it True.")
         if self.resume and self.folder is None:
             raise ValueError("training.resume needs training.folder, the run folder to continue.")
 
-    def resolved(self, *, steps: int = 10_000, batch_size: int = 128, learning_rate: float = 2e-3) -> Training:
-        """A copy in which None is replaced by the values given here; their defaults are those for numeric data."""
+    def stopping(self, n_rows: int, *, auto: bool = True) -> Training:
+        """A copy that says whether a run on n_rows rows stops early, and if it does by which rows and how soon.
+
+        `auto` is False for data on which early_stopping="auto" means False, unless there is a patience.
+        """
+        own: dict[str, Any] = self.get_params(deep=False)
+        if own["early_stopping"] == "auto":
+            free = self.steps is None and self.epochs is None
+            own["early_stopping"] = self.patience is not None or (auto and free and n_rows >= _FEW_ROWS)
+        if own["early_stopping"]:
+            own["validation_fraction"] = self.validation_fraction or min(_HELD_OUT, _MOST_HELD_OUT / n_rows)
+            own["patience"] = self.patience or _PATIENCE
+        return Training(**own)
+
+    def resolved(
+        self, n_rows: int, *, steps: int | None = None, batch_size: int = 128, learning_rate: float = 2e-3
+    ) -> Training:
+        """A copy for n_rows training rows in which None is replaced by the values given here, or for numbers."""
         own: dict[str, Any] = self.get_params(deep=False)
         defaults: dict[str, Any] = {"batch_size": batch_size, "learning_rate": learning_rate}
         if self.epochs is None:
-            defaults["steps"] = steps
+            passes = math.ceil(_PASSES * n_rows / min(self.batch_size or batch_size, n_rows))
+            defaults["steps"] = steps or min(max(passes, _LEAST_STEPS), _MOST_STEPS)
         return Training(**(own | {k: v for k, v in defaults.items() if own[k] is None}))
 
     def total_steps(self, n_rows: int) -> int:

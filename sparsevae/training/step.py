@@ -81,6 +81,8 @@ class Run:
         self.retries = 0
         self.best: dict[str, Tensor] = {}
         self.best_loss = math.inf
+        self.best_terms: dict[str, Tensor] = {}  # means over the held-out rows, (*members,): those of `best`
+        self.validated: dict[str, Tensor] = {}  # of the last call of `validate`
         self.waited = 0
         self.stopped = False  # True if patience ended the run
         self._written: dict[str, float] = {}
@@ -228,6 +230,7 @@ class Run:
         """A copy of everything that later steps depend on."""
         tensors = {k: v.detach().clone() for k, v in self._named()}
         tensors |= {f"best.{k}": v for k, v in self.best.items()}
+        tensors |= {f"best_terms.{k}": v for k, v in self.best_terms.items()}
         meta: dict[str, Any] = {name: getattr(self, name) for name in _POSITION}
         meta["best_loss"] = None if math.isinf(self.best_loss) else self.best_loss
         meta["controls"] = {name: list(control) for name, control in self.controls.items()}
@@ -239,8 +242,10 @@ class Run:
         with torch.no_grad():
             for name, value in self._named():
                 value.copy_(state.tensors[name])
-        best = {k.removeprefix("best."): v for k, v in state.tensors.items() if k.startswith("best.")}
-        self.best = {k: v.to(self.rows.device) for k, v in best.items()}
+        self.best, self.best_terms = (
+            {k.removeprefix(at): v.to(self.rows.device) for k, v in state.tensors.items() if k.startswith(at)}
+            for at in ("best.", "best_terms.")
+        )
         meta = state.meta
         for name in _POSITION:
             setattr(self, name, meta[name])
@@ -291,19 +296,54 @@ class Run:
 
         Knobs that belong to the model keep the values of the last step, with which the model may be kept as the best.
         """
-        return sum(float(loss.mean()) * len(part) for part, _, loss in self._evaluated(items)) / len(items)
+        self.validated = self.means(items)
+        return self.weighed(self.validated, controlled=False)
+
+    def means(self, items: Tensor) -> dict[str, Tensor]:
+        """The mean of every term over rows, (*members,), as `validate` evaluates them."""
+        found = self._evaluated(items)
+        return {
+            name: torch.stack([terms[name].mean(-1) * len(part) for part, terms in found]).sum(0) / len(items)
+            for name in found[0][1]
+        }
+
+    def weighed(self, terms: Mapping[str, Tensor], *, controlled: bool) -> float:
+        """The objective of the means of its terms, with the weights that `validate` uses."""
+        self.set_knobs(self.total, but=self.lasting, controlled=controlled)
+        found = float(self.objective.weigh(terms).mean())
+        self.set_knobs(self.step, but=self.lasting)
+        return found
+
+    def losses(self, items: Tensor) -> Tensor:
+        """The objective of every row, (n,), with the weights in force."""
+        found = self._evaluated(items)
+        self.set_knobs(self.total, but=self.lasting)
+        each = [self.objective.weigh(terms) for _, terms in found]
+        self.set_knobs(self.step, but=self.lasting)
+        rows = [loss.expand(*loss.shape[:-1], len(part)) for loss, (part, _) in zip(each, found, strict=True)]
+        return torch.cat(rows, -1).reshape(-1, len(items)).mean(0)
+
+    def improves(self, loss: float) -> bool:
+        """True if the model is better on the held-out rows than the best so far, with the weights in force.
+
+        A controller changes weights from report to report. So it is the terms of the best that are kept, and both are
+        weighed by today's weights: else the best would be the report at which the weight was smallest.
+        """
+        if not (self.controllers and self.best_terms):
+            return loss < self.best_loss
+        return self.weighed(self.validated, controlled=True) < self.weighed(self.best_terms, controlled=True)
 
     def nonfinite_rows(self, items: Tensor) -> tuple[str, list[int]]:
         """A term of the validation loss that is not finite, and on which rows; ("loss", []) if no single row is."""
         found: dict[str, list[int]] = {}
-        for part, terms, _ in self._evaluated(items):
+        for part, terms in self._evaluated(items):
             for name, term in terms.items():
                 bad = ~term.isfinite().reshape(-1, term.shape[-1]).all(0)
                 found.setdefault(name, []).extend(part[bad.expand(len(part))].tolist())
         return next(((name, rows) for name, rows in found.items() if rows), ("loss", []))
 
-    def _evaluated(self, items: Tensor) -> list[tuple[Tensor, dict[str, Tensor], Tensor]]:
-        """Blocks of validation rows with all terms, (*members, block), and the loss, (*members,), of each block.
+    def _evaluated(self, items: Tensor) -> list[tuple[Tensor, dict[str, Tensor]]]:
+        """Blocks of validation rows with all terms, (*members, block).
 
         If a term compares rows, all blocks have one size: the last one is filled up with training rows, whose own terms
         are left out.
@@ -320,8 +360,7 @@ class Run:
                 batch = self.prepared(self.rows.take(block))
                 noise = PerRow(row_keys(batch.columns()), self.training.seed)
                 trace = self.model(self._binarised(batch, noise), Draw(noise, hard=True))
-                terms = {name: term[..., :n] for name, term in self.objective.measure(trace).items()}
-                found.append((part, terms, self.objective.weigh({k: term.mean(-1) for k, term in terms.items()})))
+                found.append((part, {k: term[..., :n] for k, term in self.objective.measure(trace).items()}))
         self.set_knobs(self.step, but=self.lasting)
         return found
 

@@ -586,7 +586,8 @@ def test_fields_that_do_not_agree_are_named_before_training(cls: Any, settings: 
     ("settings", "message"),
     [
         ({"steps": 5, "epochs": 2}, "training.steps or training.epochs, not both"),
-        ({"patience": 3}, "set validation_fraction, for example to 0.1"),
+        ({"patience": 3, "early_stopping": False}, "leave early_stopping at 'auto', or set it True"),
+        ({"early_stopping": "never"}, "early_stopping must be True, False or 'auto', got 'never'"),
         ({"restart_optimizer": True}, "restart_optimizer needs decay='step', got 'cosine'"),
         ({"resume": True}, "resume needs training.folder"),
         ({"schedules": {"foo": sv.Constant(1.0)}}, r"unknown knobs \['foo'\]; this model has \['kl_z', 'sharpness'\]"),

@@ -88,7 +88,7 @@ def test_a_schedule_named_capacity_drives_c() -> None:
 def test_a_ramp_longer_than_the_run_is_refused() -> None:
     with pytest.raises(ValueError, match=r"ramp must be within the run's 8 steps.*got 9"):
         make(sv.CapacityVAE, ramp=9).fit(X)
-    with pytest.raises(ValueError, match=r"the run's 10000 steps"):
+    with pytest.raises(ValueError, match=r"the run's 1000 steps"):
         sv.CapacityVAE(ramp=20_000).fit(X)
     half = sv.Training(epochs=2, batch_size=len(X) // 4, validation_fraction=0.5, verbose=0)  # 4 steps, not 8
     with pytest.raises(ValueError, match=r"the run's 4 steps.*got 6"):
@@ -379,6 +379,7 @@ TRAINING_EFFECTS: dict[str, tuple[dict[str, Any], Any]] = {
     "schedules": ({}, ...),  # drives the first weight of the model's own
     "binarise": ({}, True),  # on grey pixels
     "validation_fraction": ({}, 0.25),
+    "early_stopping": ({}, True),
     "patience": ({"validation_fraction": 0.25, "report_every": 1, "learning_rate": 0.3, "steps": 12}, 1),
     "seed": ({}, 1),
 }

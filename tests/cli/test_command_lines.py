@@ -153,7 +153,7 @@ BY_HAND = [
     (f"{FIT} --device cuda:99", "training.device='cuda:99' is not usable here"),
     (f"{FIT} --device meta", "training.device must be auto, cpu, cuda or cuda:N, got 'meta'"),
     (f"{FIT} --split all", "expected train or test, got 'all'"),
-    ("fit CapacityVAE -d digits -o new --ramp 99999999", "ramp must be within the run's 10000 steps", "got 99999999"),
+    ("fit CapacityVAE -d digits -o new --ramp 99999999", "ramp must be within the run's 1528 steps", "got 99999999"),
     ("fit BetaTCVAE -d digits -o new --batch-size 1", "use training.batch_size=2 or more"),
     ("fit SDLGM -d digits -o new --cap 0", "cap must be an integer above 0", "got 0"),
     ("fit SDLGM -d digits -o new --slope 0", "slope must be", "got 0.0"),
@@ -169,7 +169,7 @@ BY_HAND = [
     (f"{FIT} --schedule kl_z=constant:1 --schedule kl_z=constant:2", "expected one value for 'kl_z'"),
     # flags that contradict each other, the model or the data
     (f"{FIT} --steps 5 --epochs 3", "give training.steps or training.epochs, not both"),
-    (f"{FIT} --patience 3", "set validation_fraction"),
+    (f"{FIT} --patience 3 --no-early-stopping", "leave early_stopping at 'auto'"),
     (f"{FIT} --restart-optimizer", "needs decay='step'"),
     (f"{FIT} --network gru", "network='gru' is for texts, and X is numbers"),
     (f"{FIT} --network asperti", "takes images of 28 x 28 x 1 (grey), got 8 x 8 x 1"),

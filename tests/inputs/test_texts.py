@@ -1252,7 +1252,8 @@ def test_a_run_on_texts_is_six_passes_and_a_thousand_steps_at_least() -> None:
     assert training_for(kind, sv.Training(batch_size=64), 32_000).total_steps(32_000) == 3000
     assert training_for(kind, sv.Training(epochs=2), 320).total_steps(320) == 20
     assert training_for(kind, sv.Training(steps=7), 320).total_steps(320) == 7
-    assert training_for(Arrays(), sv.Training(), 320).total_steps(320) == 10_000
+    assert training_for(kind, sv.Training(), 32_000).held_out(32_000) == 0
+    assert training_for(Arrays(), sv.Training(), 32_000).total_steps(30_000) == 10_000
 
 
 def test_a_vocabulary_leaves_five_per_cent_of_the_words_unknown_within_limits() -> None:

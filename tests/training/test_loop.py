@@ -377,8 +377,70 @@ def test_early_stopping_stops_real_over_fitting() -> None:
     assert est.n_steps_ < 2000
     assert np.argmin(losses) == len(losses) - 5
     kept_rows = split(40, sv.Training(validation_fraction=0.3), torch.device("cpu"))[1].numpy()
-    full = make(sv.VAE, hidden=(64,), training=settings | {"patience": None}).fit(few)
+    with pytest.warns(sv.OverfittingWarning, match=r"per column apart.*training\.early_stopping=True"):
+        full = make(sv.VAE, hidden=(64,), training=settings | {"patience": None}).fit(few)
     assert est.score(few[kept_rows]) > full.score(few[kept_rows])
+
+
+def test_a_run_stops_early_where_its_length_is_open_and_rows_can_be_spared() -> None:
+    def held(n_rows: int, **settings: Any) -> tuple[Any, ...]:
+        found = sv.Training(**settings).stopping(n_rows)
+        assert found.stopping(n_rows).get_params() == found.get_params()
+        return found.early_stopping, found.held_out(n_rows), found.patience
+
+    assert held(200) == (True, 30, 20)
+    assert held(60_000) == (True, 2000, 20)
+    assert held(49) == held(200, steps=9) == held(200, epochs=9) == held(200, early_stopping=False) == (False, 0, None)
+    assert held(49, early_stopping=True) == (True, 7, 20)
+    assert held(200, steps=9, patience=3) == (True, 30, 3)
+    assert held(200, steps=9, early_stopping=True, validation_fraction=0.5) == (True, 100, 20)
+    assert held(200, steps=9, validation_fraction=0.5) == (False, 100, None)
+
+
+def test_the_length_of_a_run_follows_the_rows() -> None:
+    """128 passes, 1,000 steps at least and 10,000 at most; a length that is given stays."""
+    lengths = {n: sv.Training().resolved(n).total_steps(n) for n in (5, 500, 3000, 10_000, 10**6)}
+    assert lengths == {5: 1000, 500: 1000, 3000: 3000, 10_000: 10_000, 10**6: 10_000}
+    assert sv.Training(batch_size=64).resolved(1000).total_steps(1000) == 2000
+    assert sv.Training(steps=7).resolved(500).total_steps(500) == 7
+    assert sv.Training(epochs=2).resolved(1280).total_steps(1280) == 20
+
+
+def test_a_default_run_keeps_its_best_weights_and_tells_what_it_held_out() -> None:
+    rows = np.random.default_rng(0).normal(size=(120, 3))
+    est = sv.VAE(2, hidden=(32,), training=sv.Training(verbose=0)).fit(rows)
+    settings, losses = est.training_, est.history_.column("validation_loss")
+    assert (settings.early_stopping, settings.steps, settings.patience) == (True, 1000, 20)
+    assert settings.held_out(120) == 18
+    assert est.n_rows_ == 102
+    assert est.n_steps_ == est.history_[-1]["step"] == 10 * (1 + int(np.argmin(losses)) + 20) < 1000
+    own = split(120, settings, torch.device("cpu"))[1].numpy()
+    scores = -est.score_samples(rows[own], n_samples=200).mean() + est.scaling_.log_det
+    assert scores == pytest.approx(min(losses), abs=0.3)
+
+
+def test_under_a_controller_the_best_is_judged_by_the_weights_in_force(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A weight that falls during the run: by its first value the report of the emptiest code would be the best."""
+    falling = sv.KeepMean("loss", 1e-3, first=4.0, lowest=0.01, proportional=0.0, integral=-2.0)
+    reports = iter([(10.0, 1.0), (8.0, 3.0), (9.0, 2.0)])  # nll and KL: 14, 20, 17 at a weight of 4
+
+    def scripted(self: Run, items: Tensor) -> dict[str, Tensor]:
+        return {k: torch.tensor(v) for k, v in zip(("nll_x", "kl_z"), next(reports, (9.0, 2.0)), strict=True)}
+
+    monkeypatch.setattr(Run, "means", scripted)
+    monkeypatch.setattr(sv.KeepMean, "update", lambda self, state, measured, step, total: (0.1, state))
+    kept: list[float] = []
+    improves = Run.improves
+
+    def spy(self: Run, loss: float) -> bool:
+        kept.append(improves(self, loss))
+        return bool(kept[-1])
+
+    monkeypatch.setattr(Run, "improves", spy)
+    plan = {"kl_z": falling}
+    est = make(training={"steps": 15, "report_every": 5, "early_stopping": True, "schedules": plan}).fit(X)
+    assert est.history_.column("validation_loss") == [14.0, 20.0, 17.0]  # by the first value: reports compare
+    assert kept == [True, True, False]
 
 
 FAR = int(split(200, sv.Training(validation_fraction=0.2), torch.device("cpu"))[1][0])  # a held-out row
