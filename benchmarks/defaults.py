@@ -94,17 +94,16 @@ def judge(est: sv.VSC, train: Labelled, test: Labelled, new: Array) -> dict[str,
     est.fit(train.X)
     seconds = time.perf_counter() - start
     scores = est.score_samples(test.X)
-    Z, known = est.transform(test.X), est.scaling_
-    target, made = (
-        known(torch.as_tensor(np.asarray(x, np.float32))).numpy() for x in (test.X, est.inverse_transform(Z))
-    )
+    Z, scaling = est.transform(test.X), est.scaling_
+    pair = (torch.as_tensor(np.asarray(x, np.float32)) for x in (test.X, est.inverse_transform(Z)))
+    target, made = (scaling(x).numpy() for x in pair)
     found = {
         "seconds": seconds,
         "steps": est.n_steps_,
         "columns": train.X.shape[1],
         "rows": len(train.X),
         "likelihood": est.likelihood_,
-        "scaling": known.name,
+        "scaling": scaling.name,
         "bound": float(scores.mean()),
         "bound_train": est.score(train.X),
         "r2": float(1 - np.square(made - target).sum() / np.square(target - target.mean(0)).sum()),

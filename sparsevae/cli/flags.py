@@ -23,6 +23,7 @@ def option_of(p: Parameter, panel: str) -> inspect.Parameter | None:
         text += f" ({p.limits})"
     if _is_switch(p):
         flag, kind, metavar = f"{flag}/--no-{flag[2:]}", bool | None, None
+        default = default if isinstance(default, bool) else None
     elif _is_table(p):
         kind, metavar = list[str] | None, "KNOB=NAME:VALUE:..."
         text += " One entry per flag: kl_z=cyclical:0:1, kl_z=linear:START:STOP:BEGIN:END."
@@ -41,6 +42,8 @@ def value_of(p: Parameter, given: Any) -> Any:
     try:
         if _is_table(p):
             return once(map(schedule, given)) if given else None
+        if given is None and _is_switch(p):
+            return p.default
         return parse(given, p.type) if isinstance(given, str) else given
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint=f"'{_flag(p)}'") from None

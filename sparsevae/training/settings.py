@@ -22,10 +22,10 @@ _DECAYS: dict[str, Callable[[Training, float], Schedule]] = {
 }
 _WHOLE_RUN = {"steps", "restart_optimizer", "kl_warmup", "schedules"}
 _WHOLE_RUN |= {"early_stopping", "validation_fraction", "patience"}
-_PASSES, _LEAST_STEPS, _MOST_STEPS = 128, 1_000, 10_000  # the length of a run on numbers
+_PASSES, _LEAST_STEPS, _MOST_STEPS = 128, 2_000, 10_000  # the length of a run on numbers
 _FEW_ROWS = 50  # with fewer rows "auto" holds none out
-_HELD_OUT, _MOST_HELD_OUT = 0.15, 2_000  # share of the rows, and rows
-_PATIENCE = 20  # reports: a fifth of a run
+_SHARE, _MOST_ROWS = 0.15, 2_000  # of the rows held out, and of their number
+_PATIENCE = 40  # reports, of the 100 of a run
 _STORED = Note("Constant, Cosine, Cyclical, Exponential, Linear or Step; functions cannot be stored")
 _KNOB = "such as {'kl_z': Cyclical(0, 1)} or {'kl_z': KeepMean('p_on', .1)}"
 _KNOBS = {
@@ -44,7 +44,7 @@ class Training(BaseEstimator):
     steps: Annotated[
         int | None,
         POSITIVE,
-        "Gradient steps. Without steps and epochs: 128 passes, from 1,000 to 10,000 steps; texts: 6 passes, at least "
+        "Gradient steps. Without steps and epochs: 128 passes, from 2,000 to 10,000 steps; texts: 6 passes, at least "
         "1,000 steps.",
     ] = None
     epochs: Annotated[float | None, POSITIVE, "Passes over the data, instead of steps."] = None
@@ -81,7 +81,7 @@ class Training(BaseEstimator):
     patience: Annotated[
         int | None,
         POSITIVE,
-        "Stop after this many reports without a better validation loss. None: 20, if training stops early.",
+        "Stop after this many reports without a better validation loss. None: 40, if training stops early.",
     ] = None
     seed: Annotated[int, Seed(), "Determines weights, batches and noise; the global random state does not change."] = 0
     device: Annotated[str, Note("auto, cpu, cuda or cuda:N"), "auto, cpu, cuda or cuda:N."] = "auto"
@@ -129,7 +129,7 @@ class Training(BaseEstimator):
             free = self.steps is None and self.epochs is None
             own["early_stopping"] = self.patience is not None or (auto and free and n_rows >= _FEW_ROWS)
         if own["early_stopping"]:
-            own["validation_fraction"] = self.validation_fraction or min(_HELD_OUT, _MOST_HELD_OUT / n_rows)
+            own["validation_fraction"] = self.validation_fraction or min(_SHARE, _MOST_ROWS / max(1, n_rows))
             own["patience"] = self.patience or _PATIENCE
         return Training(**own)
 
@@ -140,7 +140,7 @@ class Training(BaseEstimator):
         own: dict[str, Any] = self.get_params(deep=False)
         defaults: dict[str, Any] = {"batch_size": batch_size, "learning_rate": learning_rate}
         if self.epochs is None:
-            passes = math.ceil(_PASSES * n_rows / min(self.batch_size or batch_size, n_rows))
+            passes = math.ceil(_PASSES * n_rows / min(self.batch_size or batch_size, max(1, n_rows)))
             defaults["steps"] = steps or min(max(passes, _LEAST_STEPS), _MOST_STEPS)
         return Training(**(own | {k: v for k, v in defaults.items() if own[k] is None}))
 

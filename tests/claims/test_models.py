@@ -25,7 +25,10 @@ from sparsevae.parameters import documented
 from sparsevae.sampling.draw import Draw
 from sparsevae.sampling.noise import Fresh
 
-pytestmark = pytest.mark.filterwarnings("ignore::sparsevae.exceptions.SparsityWarning")
+pytestmark = [
+    pytest.mark.filterwarnings(f"ignore::sparsevae.exceptions.{name}")
+    for name in ("SparsityWarning", "OverfittingWarning")
+]
 N, D = 40, 16
 _rng = np.random.default_rng(0)
 X = (_rng.normal(size=(N, 3)) @ _rng.normal(size=(3, D)) + 0.3 * _rng.normal(size=(N, D))).astype(np.float32)
@@ -88,7 +91,7 @@ def test_a_schedule_named_capacity_drives_c() -> None:
 def test_a_ramp_longer_than_the_run_is_refused() -> None:
     with pytest.raises(ValueError, match=r"ramp must be within the run's 8 steps.*got 9"):
         make(sv.CapacityVAE, ramp=9).fit(X)
-    with pytest.raises(ValueError, match=r"the run's 1000 steps"):
+    with pytest.raises(ValueError, match=r"the run's 2000 steps"):
         sv.CapacityVAE(ramp=20_000).fit(X)
     half = sv.Training(epochs=2, batch_size=len(X) // 4, validation_fraction=0.5, verbose=0)  # 4 steps, not 8
     with pytest.raises(ValueError, match=r"the run's 4 steps.*got 6"):

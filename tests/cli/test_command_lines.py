@@ -153,7 +153,7 @@ BY_HAND = [
     (f"{FIT} --device cuda:99", "training.device='cuda:99' is not usable here"),
     (f"{FIT} --device meta", "training.device must be auto, cpu, cuda or cuda:N, got 'meta'"),
     (f"{FIT} --split all", "expected train or test, got 'all'"),
-    ("fit CapacityVAE -d digits -o new --ramp 99999999", "ramp must be within the run's 1528 steps", "got 99999999"),
+    ("fit CapacityVAE -d digits -o new --ramp 99999999", "ramp must be within the run's 2000 steps", "got 99999999"),
     ("fit BetaTCVAE -d digits -o new --batch-size 1", "use training.batch_size=2 or more"),
     ("fit SDLGM -d digits -o new --cap 0", "cap must be an integer above 0", "got 0"),
     ("fit SDLGM -d digits -o new --slope 0", "slope must be", "got 0.0"),

@@ -247,6 +247,19 @@ SCHEDULES = {
 }
 
 
+def test_a_stored_run_stays_what_it_was_where_it_stopped_early(tmp_path: Path) -> None:
+    """What "auto" came to is stored; settings that are older than the field stopped early if they had a patience."""
+    est = sv.VAE(2, hidden=(6,), training=sv.Training(patience=1, verbose=0)).fit(X)
+    est.save(tmp_path / "own")
+    again = sv.load(tmp_path / "own")
+    assert again.training_.get_params() == est.training_.portable().get_params()
+    assert (again.training_.early_stopping, again.training_.held_out(80), again.n_rows_) == (True, 12, 68)
+    assert again.partial_fit(X).n_rows_ == 80  # one more pass is over all rows
+    older = [sv.load(path) for path in KEPT]
+    assert {est.training.early_stopping for est in older if est.training} <= {True, False}
+    assert all(est.training_.early_stopping == (est.training_.patience is not None) for est in older)
+
+
 def test_every_kind_of_setting_comes_back(tmp_path: Path) -> None:
     settings = {
         "schedules": SCHEDULES,

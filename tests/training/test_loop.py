@@ -383,25 +383,25 @@ def test_early_stopping_stops_real_over_fitting() -> None:
 
 
 def test_a_run_stops_early_where_its_length_is_open_and_rows_can_be_spared() -> None:
-    def held(n_rows: int, **settings: Any) -> tuple[Any, ...]:
+    def of(n_rows: int, **settings: Any) -> tuple[Any, ...]:
         found = sv.Training(**settings).stopping(n_rows)
         assert found.stopping(n_rows).get_params() == found.get_params()
         return found.early_stopping, found.held_out(n_rows), found.patience
 
-    assert held(200) == (True, 30, 20)
-    assert held(60_000) == (True, 2000, 20)
-    assert held(49) == held(200, steps=9) == held(200, epochs=9) == held(200, early_stopping=False) == (False, 0, None)
-    assert held(49, early_stopping=True) == (True, 7, 20)
-    assert held(200, steps=9, patience=3) == (True, 30, 3)
-    assert held(200, steps=9, early_stopping=True, validation_fraction=0.5) == (True, 100, 20)
-    assert held(200, steps=9, validation_fraction=0.5) == (False, 100, None)
+    assert of(200) == (True, 30, 40)
+    assert of(60_000) == (True, 2000, 40)
+    assert of(49) == of(200, steps=9) == of(200, epochs=9) == of(200, early_stopping=False) == (False, 0, None)
+    assert of(49, early_stopping=True) == (True, 7, 40)
+    assert of(200, steps=9, patience=3) == (True, 30, 3)
+    assert of(200, steps=9, early_stopping=True, validation_fraction=0.5) == (True, 100, 40)
+    assert of(200, steps=9, validation_fraction=0.5) == (False, 100, None)
 
 
 def test_the_length_of_a_run_follows_the_rows() -> None:
-    """128 passes, 1,000 steps at least and 10,000 at most; a length that is given stays."""
+    """128 passes, 2,000 steps at least and 10,000 at most; a length that is given stays."""
     lengths = {n: sv.Training().resolved(n).total_steps(n) for n in (5, 500, 3000, 10_000, 10**6)}
-    assert lengths == {5: 1000, 500: 1000, 3000: 3000, 10_000: 10_000, 10**6: 10_000}
-    assert sv.Training(batch_size=64).resolved(1000).total_steps(1000) == 2000
+    assert lengths == {5: 2000, 500: 2000, 3000: 3000, 10_000: 10_000, 10**6: 10_000}
+    assert sv.Training(batch_size=64).resolved(2000).total_steps(2000) == 4000
     assert sv.Training(steps=7).resolved(500).total_steps(500) == 7
     assert sv.Training(epochs=2).resolved(1280).total_steps(1280) == 20
 
@@ -410,10 +410,10 @@ def test_a_default_run_keeps_its_best_weights_and_tells_what_it_held_out() -> No
     rows = np.random.default_rng(0).normal(size=(120, 3))
     est = sv.VAE(2, hidden=(32,), training=sv.Training(verbose=0)).fit(rows)
     settings, losses = est.training_, est.history_.column("validation_loss")
-    assert (settings.early_stopping, settings.steps, settings.patience) == (True, 1000, 20)
+    assert (settings.early_stopping, settings.steps, settings.patience) == (True, 2000, 40)
     assert settings.held_out(120) == 18
     assert est.n_rows_ == 102
-    assert est.n_steps_ == est.history_[-1]["step"] == 10 * (1 + int(np.argmin(losses)) + 20) < 1000
+    assert est.n_steps_ == est.history_[-1]["step"] == 20 * (1 + int(np.argmin(losses)) + 40) < 2000
     own = split(120, settings, torch.device("cpu"))[1].numpy()
     scores = -est.score_samples(rows[own], n_samples=200).mean() + est.scaling_.log_det
     assert scores == pytest.approx(min(losses), abs=0.3)
