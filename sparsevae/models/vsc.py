@@ -52,7 +52,7 @@ class VSC(Gates, Units, ObservedData, FromTexts, SparseCoder):
 
     # For texts gates start open: they would close for good before their slabs carry information.
     defaults_by_kind: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "numbers": {**DEFAULTS_OF_GATES["numbers"], "alpha": 0.1, "skip": True, "start": "rows"},
+        "numbers": {"kl_z": 1.0, "gate": "straight-through-concrete", "alpha": 0.1, "skip": True, "start": "rows"},
         "texts": {**DEFAULTS_OF_GATES["texts"], "alpha": 0.4},
     }
 
