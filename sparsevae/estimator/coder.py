@@ -103,6 +103,10 @@ class SparseCoder(Learned, _Absent, ClassNamePrefixFeaturesOutMixin, Transformer
     def rules(self) -> None:
         """Refuse what the ranges of single fields cannot exclude, such as fields that contradict each other."""
 
+    def defaults_for(self, kind: str, n_rows: int) -> dict[str, Any]:
+        """What arguments of None stand for, for this kind of data and so many training rows."""
+        return dict(self.defaults_by_kind.get(kind, {}))
+
     def check_run(self, steps: int) -> None:
         """Refuse settings that do not fit a run of this many steps."""
 
@@ -143,7 +147,7 @@ class SparseCoder(Learned, _Absent, ClassNamePrefixFeaturesOutMixin, Transformer
         own = getattr(self, name)
         if own is not None:
             return own
-        known = self.fitted_.defaults if hasattr(self, "fitted_") else self.defaults_by_kind.get("numbers", {})
+        known = self.fitted_.defaults if hasattr(self, "fitted_") else self.defaults_for("numbers", 0)
         return known[name] if name in known else UNSET[name]
 
     def kl_term(self) -> Term:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from sparsevae.estimator.coder import SparseCoder
 
 
-UNSET: dict[str, Any] = {"skip": False, "start": "random"}
+UNSET: dict[str, Any] = {"skip": False, "start": "random", "target_active": None}
 """What None stands for where a model has no default of its own, and in stored models that are older than the field."""
 
 

@@ -282,7 +282,7 @@ def restored(est: E, tensors: Mapping[str, Tensor], meta: Mapping[str, Any], pat
     hidden = hidden_of(est, data) if chosen["hidden"] is None else tuple(chosen["hidden"])
     defaults = chosen["defaults"]
     if defaults is None:  # format 1, which has none of the arguments in UNSET
-        defaults = est.defaults_by_kind.get(data.kind, {}) | UNSET
+        defaults = {**est.defaults_for(data.kind, run["n_rows"]), **UNSET}
     filled = {k: chosen["training"][k] for k in _LEFT_OPEN if k in chosen["training"]}
     known = est.training_settings().get_params(deep=False)
     training = training_for(data, Training(**known | filled), run["n_rows"])
