@@ -22,7 +22,7 @@ from sparsevae.estimator import evaluation, learning, samples
 from sparsevae.estimator.assemble import Build, DataSpec
 from sparsevae.estimator.blocks import fitted
 from sparsevae.estimator.fields import NETWORK, ObservedData
-from sparsevae.estimator.fitted import Learned
+from sparsevae.estimator.fitted import UNSET, Learned
 from sparsevae.estimator.saving import save
 from sparsevae.estimator.scores import ImportanceBound, bounds_of, importance_of, meaning_of, relaxed_of
 from sparsevae.inputs import scaling as scalings
@@ -37,10 +37,6 @@ from sparsevae.training.loop import Watch
 from sparsevae.training.settings import Training
 
 _decodes, _has_bound = attrgetter("decodes"), attrgetter("has_bound")
-
-
-_UNSET = {"skip": False, "start": "random"}
-"""What None stands for where a model has no default of its own; in stored models also where they are older."""
 
 
 class _Absent:
@@ -107,6 +103,10 @@ class SparseCoder(Learned, _Absent, ClassNamePrefixFeaturesOutMixin, Transformer
     def rules(self) -> None:
         """Refuse what the ranges of single fields cannot exclude, such as fields that contradict each other."""
 
+    def defaults_for(self, kind: str, n_rows: int) -> dict[str, Any]:
+        """What arguments of None stand for, for this kind of data and so many training rows."""
+        return dict(self.defaults_by_kind.get(kind, {}))
+
     def check_run(self, steps: int) -> None:
         """Refuse settings that do not fit a run of this many steps."""
 
@@ -147,8 +147,8 @@ class SparseCoder(Learned, _Absent, ClassNamePrefixFeaturesOutMixin, Transformer
         own = getattr(self, name)
         if own is not None:
             return own
-        known = self.fitted_.defaults if hasattr(self, "fitted_") else self.defaults_by_kind.get("numbers", {})
-        return known[name] if name in known else _UNSET[name]
+        known = self.fitted_.defaults if hasattr(self, "fitted_") else self.defaults_for("numbers", 0)
+        return known[name] if name in known else UNSET[name]
 
     def kl_term(self) -> Term:
         """The KL of every latent variable, with the free nats of `training.free_bits` if that is above 0."""
