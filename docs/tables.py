@@ -107,6 +107,31 @@ def coding() -> Iterator[list[str]]:
         yield [*labels_of, *errors, f"{found['vsc']['fit_s']:.0f} s", f"{times:.1f}"]
 
 
+@table(
+    "docs/numbers.md",
+    *(
+        "data",
+        "rows",
+        "columns",
+        "settings",
+        "steps",
+        "held-out bound",
+        "on training rows",
+        "R2",
+        "probe",
+        "AUROC",
+        "s",
+    ),
+)
+def defaults() -> Iterator[list[str]]:
+    for name, players in speed("defaults")["defaults"].items():
+        for player, r in players.items():
+            judged = [bare(r[key], 3) if key in r else "" for key in ("r2", "probe", "auroc")]
+            bounds = (f"{r[key]:.1f}" for key in ("bound", "bound_train"))
+            row = [name, f"{r['rows']:,}", str(r["columns"]), player, f"{r['steps']:,}", *bounds, *judged]
+            yield [*row, f"{r['seconds']:.0f}"]
+
+
 # -- spike-and-slab codes ------------------------------------------------------------------------------------------
 
 

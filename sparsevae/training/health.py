@@ -43,15 +43,15 @@ def warn_about_overfitting(run: Run, held_out: Tensor) -> None:
     if run.model.labelled:
         return
     unseen, own = (run.losses(items).double() for items in (held_out, some_items(run.items, BLOCK, run.training.seed)))
-    gap = float(unseen.mean() - own.mean())
+    worse, better = float(unseen.mean()), float(own.mean())
     error = float((unseen.var(correction=0) / len(unseen) + own.var(correction=0) / len(own)).sqrt())
-    apart = gap / run.rows.x.shape[1]
-    if _APART < apart < math.inf and gap > _ERRORS * error:
+    apart = (worse - better) / run.rows.x.shape[1]
+    if _APART < apart < math.inf and worse - better > _ERRORS * error:
         stop = "" if run.training.early_stopping else "training.early_stopping=True, "
         warn_caller(
-            f"the objective is {float(unseen.mean()):.4g} nats on held-out rows and {float(own.mean()):.4g} on training "
-            f"rows, {apart:.2g} per column apart: the model overfits. What helps: {stop}more rows, "
-            "likelihood='column-gaussian', smaller hidden layers, or a larger variance_floor.",
+            f"the objective is {worse:.4g} nats on held-out rows and {better:.4g} on training rows, {apart:.2g} per "
+            f"column apart: the model overfits. What helps: {stop}more rows, likelihood='column-gaussian', smaller "
+            "hidden layers, or a larger variance_floor.",
             OverfittingWarning,
         )
 

@@ -13,7 +13,7 @@ import torch
 
 import sparsevae as sv
 from benchmarks import __main__ as command
-from benchmarks import coding, peers, report, speed, text
+from benchmarks import coding, defaults, peers, report, speed, text
 from sparsevae.text.vocabulary import Vocabulary
 
 CPU = torch.device("cpu")
@@ -143,3 +143,28 @@ def test_the_command_writes_its_numbers(
     assert found["coding"]["smoke"]
     assert {"nonzeros", "mse", "rows_per_s"} <= set(found["coding"]["vsc"])
     assert "no target applies" in capsys.readouterr().out
+
+
+def test_defaults_are_judged_on_rows_and_classes_that_training_did_not_see(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    y = np.arange(300) % 3
+    X = rng.normal(size=(300, 5)) + 10 * (y == 2)[:, None] * [0, 1, 0, 0, 0] + 3 * y[:, None]
+    seen: list[np.ndarray] = []
+    fit = sv.VSC.fit
+
+    def spy(self: sv.VSC, X: np.ndarray, *more: object, **settings: object) -> sv.VSC:
+        seen.append(X)
+        return fit(self, X, *more, **settings)
+
+    monkeypatch.setattr(sv.VSC, "fit", spy)
+    monkeypatch.setattr(defaults, "SETS", {"three": lambda: defaults.Labelled(X, y), "absent": lambda: open("nowhere")})
+    monkeypatch.setattr(defaults, "SMOKE_STEPS", 100)
+    found = defaults.run(CPU, quick=True)
+    assert set(found) == {"three"}
+    assert set(found["three"]) == set(defaults.PLAYERS)
+    one = found["three"][defaults.NEW]
+    assert one["rows"] == len(seen[0]) == 150
+    assert not np.isin(seen[0][:, 1], X[y == 2, 1]).any()
+    assert one["auroc"] > 0.95
+    assert one["probe"] > 0.9
+    assert found["three"][defaults.COLUMNS]["likelihood"] == "column-gaussian"
