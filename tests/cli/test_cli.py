@@ -26,6 +26,7 @@ from torch import nn
 import sparsevae as sv
 from sparsevae import cli, models
 from sparsevae.analysis.audit import audit
+from sparsevae.cli.values import members_of
 from sparsevae.inputs.texts import Text
 from sparsevae.parameters import Parameter, documented, parameters
 from sparsevae.report import view as plots
@@ -201,8 +202,10 @@ def test_help_shows_every_flag_with_its_text_and_default(name: str, run: Any) ->
             assert COVERED[p.name] in shown
         else:
             assert flag(p) in shown
-            limits = f" ({p.limits})" if p.limits and p.type is not bool else ""
-            assert "".join((p.help + limits).split()) + default_text(p) in shown
+            switch = bool in members_of(p.type)
+            limits = f" ({p.limits})" if p.limits and not switch else ""
+            default = "" if switch and not isinstance(p.default, bool) else default_text(p)  # such as "auto"
+            assert "".join((p.help + limits).split()) + default in shown
 
 
 def test_a_schedule_is_written_as_its_name_and_its_numbers(run: Any, built: list[Any]) -> None:
