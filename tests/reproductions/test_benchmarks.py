@@ -157,7 +157,9 @@ def test_defaults_are_judged_on_rows_and_classes_that_training_did_not_see(monke
         return fit(self, X, *more, **settings)
 
     monkeypatch.setattr(sv.VSC, "fit", spy)
-    monkeypatch.setattr(defaults, "SETS", {"three": lambda: defaults.Labelled(X, y), "absent": lambda: open("nowhere")})
+    monkeypatch.setattr(
+        defaults, "SETS", {"three": lambda: defaults.Labelled(X, y), "absent": lambda: Path("nowhere").read_text()}
+    )
     monkeypatch.setattr(defaults, "SMOKE_STEPS", 100)
     found = defaults.run(CPU, quick=True)
     assert set(found) == {"three"}
