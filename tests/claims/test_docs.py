@@ -34,7 +34,7 @@ def words(text: str) -> set[str]:
 )
 def test_the_code_of_a_page_runs_and_prints_what_the_page_says(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     resolved: Any = sv.Training.resolved
-    monkeypatch.setattr(sv.Training, "resolved", lambda self, **defaults: resolved(self, **defaults | {"steps": SHORT}))
+    monkeypatch.setattr(sv.Training, "resolved", lambda self, n, **own: resolved(self, n, **own | {"steps": SHORT}))
     for block, printed in session(page):
         shown = block["output"] or ""
         assert len(printed.splitlines()) == len(shown.splitlines()), printed
