@@ -24,7 +24,7 @@ import sparsevae as sv
 from reproductions import jobs
 from sparsevae.metrics.usage import code_usage
 
-BEFORE = {"skip": False, "start": "random", "gate": "sigmoid", "alpha": 0.05}
+BEFORE = {**jobs.VSC_AS_PUBLISHED, "alpha": 0.05}
 STEEP = {"gate": "sigmoid", "n_samples": 4}
 DENSE = {f"VAE, {k} units": {"model": "VAE", "n_components": k, "n_samples": 4} for k in (4, 6, 8, 12, 16, 24)}
 SPARSE: dict[str, dict[str, Any]] = {

@@ -20,7 +20,7 @@ from sparsevae.inputs.kind import as_list, kind_of
 from sparsevae.inputs.rows import Rows, place
 from sparsevae.inputs.stats import Stats, fingerprint
 from sparsevae.latent.priors import Prior
-from sparsevae.latent.start import ROWS
+from sparsevae.latent.start import ROWS, can_start
 from sparsevae.likelihoods.choose import choose
 from sparsevae.sampling.gradients import points
 from sparsevae.sampling.noise import mix
@@ -119,6 +119,11 @@ def build(est: SparseCoder, kind: Input, X: Any, Y: Any = None) -> Build:
         fitted.to(device)
         shuffle = torch.Generator().manual_seed(mix(training.seed, 7))
         some = torch.randperm(X.shape[0], generator=shuffle)[: max(ROWS, 2 * fitted.n_units)]
+        if est.start not in (None, "random") and not can_start(fitted.model):
+            raise ValueError(
+                f"start={est.start!r} needs gates that can close and linear paths in encoder and decoder: use skip=True "
+                "(or decoder_hidden=()), networks of the library, alpha below 1, and a Gaussian or Bernoulli likelihood."
+            )
         made.start(fitted.model, kind.prepare(tables[0].take(some).to(device)), est.value("start"), shuffle)
     except BaseException:
         del est.fitted_
