@@ -121,8 +121,8 @@ def build(est: SparseCoder, kind: Input, X: Any, Y: Any = None) -> Build:
         some = torch.randperm(X.shape[0], generator=shuffle)[: max(ROWS, 2 * fitted.n_units)]
         if est.start not in (None, "random") and not can_start(fitted.model):
             raise ValueError(
-                f"start={est.start!r} needs gates that can close and linear paths in encoder and decoder: use skip=True "
-                "(or decoder_hidden=()), networks of the library, alpha below 1, and a Gaussian or Bernoulli likelihood."
+                f"start={est.start!r} needs gates that can close, and linear paths in encoder and decoder: use "
+                "skip=True, networks of the library, alpha below 1, and a Gaussian or Bernoulli likelihood."
             )
         made.start(fitted.model, kind.prepare(tables[0].take(some).to(device)), est.value("start"), shuffle)
     except BaseException:
