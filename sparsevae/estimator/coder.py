@@ -385,8 +385,10 @@ class SparseCoder(Learned, _Absent, ClassNamePrefixFeaturesOutMixin, Transformer
 
         Counts per row: `mode` (non-zeros of the code), `drawn` (of a hard draw) and `expected` (sum of p_on). If an
         off unit is not exactly zero, HSVAE(spike_scale=...), `drawn` counts the gates that are on. A unit is active
-        if the variance over rows of the mean of q(z|x) exceeds .01.
-        `mse` is per value in X's own units (of normalised rows for scale="unit-norm").
+        if the variance over rows of the mean of q(z|x) exceeds .01. `used`, `always_on` and `dead` units, the share
+        of `empty` codes and `usage_entropy` are those of the code that `transform` returns (`metrics.code_usage`).
+        `mse` is per value in X's own units (of normalised rows for scale="unit-norm"), `mean_mse` that of the mean row
+        in place of each, and `r2` = 1 - mse / mean_mse (none if all rows are equal).
 
         For codes with gates, and at least two rows, `hoyer` is Hoyer's sparsity (`metrics.code_hoyer`) of `draws` (one
         per row), `slab` (mu) and `gated` (P(on) mu, for HSVAE with one draw of P(on) = 1 - gamma). For texts it is

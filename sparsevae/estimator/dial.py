@@ -42,6 +42,9 @@ def dialled(est: SparseCoder, made: Build) -> Build:
     target = getattr(est, "target_active", None)
     if target is None:
         return made
+    training = est.training_settings()
+    if training.kl_warmup or any(name.startswith("kl_") for name in training.schedules or ()):
+        raise ValueError("target_active finds the KL weights itself: leave out training.kl_warmup and their schedules.")
     n = made.model.n_components
     if not target < n:
         raise ValueError(f"target_active must be below n_components, {n}; got {target!r}.")
