@@ -1,4 +1,4 @@
-"""Mixtures: of two Gaussians per unit (MAT, HSVAE), or of several spike-and-slabs for the whole code (VSC, UAI)."""
+"""Mixtures: two Gaussians per unit (MAT, HSVAE); spike-and-slabs (VSC, UAI) or patterns of gates for the whole code."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 from torch.distributions import Distribution, Normal, constraints
-from torch.nn.functional import logsigmoid
+from torch.nn.functional import log_softmax, logsigmoid, softplus
 
 from sparsevae.distributions.gaussian import HALF_LOG_2PI, normal
 from sparsevae.distributions.kl import pair
 from sparsevae.distributions.spike_slab import SpikeSlab, spike_slab_kl
-from sparsevae.sampling.choices import BITS, Choice
+from sparsevae.sampling.choices import BITS, Choice, switch
 from sparsevae.sampling.draw import draw_from
 from sparsevae.sampling.gradients import Estimator
 from sparsevae.sampling.noise import Noise
@@ -251,3 +251,77 @@ def _spike_slab_selected(q: SpikeSlab, p: Selected) -> Tensor:
     rows = [t.unsqueeze(-2) for t in (q.logits, q.loc, q.scale)]
     each = spike_slab_kl(*rows, *(t.unsqueeze(-3) for t in (c.logits, c.loc, c.scale)), finite=c.finite)
     return torch.einsum("...bu,...buj->...bj", p.choice, each)
+
+
+class PatternSpikeSlab(Distribution):
+    r"""Gates of a mixture of C Bernoulli vectors, slabs N(0, 1):
+
+    .. math:: p(z) = \sum_c \rho_c \prod_j \left[ (1 - \pi_{cj})\,\delta_0 + \pi_{cj}\,\mathcal N(0, 1) \right]
+
+    Parameters
+    ----------
+    logits : Tensor (C, J)
+        Logits of pi.
+    weights : Tensor (C,)
+        Logits of rho.
+    """
+
+    arg_constraints: ClassVar = {}
+    support = constraints.real_vector
+
+    def __init__(self, logits: Tensor, weights: Tensor, *, batch_shape: torch.Size | None = None) -> None:
+        self.logits, self.weights = logits, weights
+        super().__init__(batch_shape or torch.Size(), logits.shape[-1:], validate_args=False)
+
+    def expand(self, batch_shape: Any, _instance: Distribution | None = None) -> PatternSpikeSlab:
+        return PatternSpikeSlab(self.logits, self.weights, batch_shape=torch.Size(batch_shape))
+
+    @property
+    def p_on(self) -> Tensor:
+        """P(unit is on) in the mixture, (..., J)."""
+        found = torch.softmax(self.weights, -1) @ torch.sigmoid(self.logits)
+        return found.expand(self._extended_shape())
+
+    @property
+    def mean(self) -> Tensor:
+        return torch.zeros_like(self.p_on)
+
+    @property
+    def variance(self) -> Tensor:
+        return self.p_on
+
+    def scores(self, on: Tensor) -> Tensor:
+        """log rho_c + sum_j log Bernoulli(on_j; pi_cj), linear in `on`, (..., J) -> (..., C)."""
+        return on @ self.logits.T - softplus(self.logits).sum(-1) + log_softmax(self.weights, -1)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        on = value != 0
+        slab = torch.where(on, -0.5 * value.square() - HALF_LOG_2PI, 0.0).sum(-1)
+        return slab + torch.logsumexp(self.scores(on.to(value.dtype)), -1)
+
+    def with_gates_open(self) -> SpikeSlab:
+        """The distribution with all gates open: the slabs."""
+        one = torch.ones(self._extended_shape()).to(self.logits)
+        return SpikeSlab(torch.full_like(one, torch.inf), torch.zeros_like(one), one, validate_args=False)
+
+
+@pair(SpikeSlab, PatternSpikeSlab, per_unit=False)
+def _spike_slab_patterns(q: SpikeSlab, p: PatternSpikeSlab) -> Tensor:
+    r"""An upper bound on the KL, (..., B): -log sum_c rho_c exp(-KL(q || p_c)).
+
+    It is the least value, over weights w, of sum_c w_c KL(q || p_c) + KL(w || rho). The slabs' part is that of all
+    components; that of the gates is a matrix product, since log Bernoulli is linear in the gates.
+    """
+    zero = torch.zeros_like(q.loc)
+    one = torch.ones_like(q.loc)
+    kl = spike_slab_kl(q.logits, q.loc, q.scale, zero, zero, one, finite=True)  # to gates of 1/2: log 2 - H(gate)
+    return (kl - math.log(2)).sum(-1) - torch.logsumexp(p.scores(q.p_on), -1)
+
+
+@draw_from.register
+def _(p: PatternSpikeSlab, noise: Noise, hard: bool) -> Tensor:
+    u = noise.uniform(p.weights.new_empty((*p.batch_shape, 1)))
+    rho = torch.softmax(p.weights, -1)
+    index = torch.searchsorted(rho.cumsum(0), u).clamp_max(len(rho) - 1).squeeze(-1)
+    logits = p.logits[index]
+    return torch.where(switch(logits, noise.uniform(logits)), noise.normal(logits), 0.0)

@@ -13,7 +13,6 @@ from torch import Tensor, nn
 
 from sparsevae.checks import check_room
 from sparsevae.distributions.family import Family
-from sparsevae.estimator.ration import Ration
 from sparsevae.inputs.base import Input
 from sparsevae.latent.model import LatentModel
 from sparsevae.latent.objective import Objective
@@ -22,6 +21,7 @@ from sparsevae.latent.start import start_dictionary
 from sparsevae.likelihoods.base import REGISTRY, Likelihood
 from sparsevae.networks.architectures import NETWORKS, Sizes, chosen, image_of, with_head
 from sparsevae.networks.dense import Skip, initialise, linear_path
+from sparsevae.networks.ration import Ration
 from sparsevae.networks.recurrent import Embedding
 from sparsevae.parameters import documented
 from sparsevae.schedules import Schedule

@@ -88,3 +88,21 @@ class Choices:
 
     slope: Annotated[float | Schedule, POSITIVE, "Factor of the logits, for gradient='slope-annealed'."] = SLOPE
     samples: Annotated[int, In(2), "Draws per item that gradient='rloo' compares."] = 4
+
+
+@parameters
+class Dial:
+    """Field of models with sparse codes."""
+
+    target_active: Annotated[
+        float | None, POSITIVE, "Mean non-zeros of a code; weights of KLs are found for it in training. None: as found."
+    ] = None
+
+
+_EXPECTED = 1.3  # units that the prior expects on per non-zero of a code, which has no gates of P(on) below 1/2
+
+
+def prior_share(est: Any, n: int, otherwise: float) -> float:
+    """P(on) of the prior of n units: with a target such that it expects somewhat more units on than that."""
+    target: float | None = est.target_active
+    return otherwise if target is None else min(0.5, _EXPECTED * float(target) / n)

@@ -11,9 +11,8 @@ from torch import Tensor
 
 from sparsevae.checks import check_room
 from sparsevae.estimator.assemble import Build, Room, likelihood_for
-from sparsevae.estimator.dial import check_target, dialled
 from sparsevae.estimator.fitted import Fitted
-from sparsevae.exceptions import delay_warnings
+from sparsevae.exceptions import SparsityWarning, delay_warnings, warn_caller
 from sparsevae.inputs import scaling as scalings
 from sparsevae.inputs.base import Input
 from sparsevae.inputs.kind import as_list, kind_of
@@ -24,7 +23,7 @@ from sparsevae.latent.start import ROWS, can_start
 from sparsevae.likelihoods.choose import choose
 from sparsevae.sampling.gradients import points
 from sparsevae.sampling.noise import mix
-from sparsevae.schedules import Constant, Controller, Schedule
+from sparsevae.schedules import Constant, Controller, KeepMean, Schedule
 from sparsevae.storage.codec import decode, encode
 from sparsevae.threads import inference, ordinary
 from sparsevae.training.history import History
@@ -132,6 +131,49 @@ def build(est: SparseCoder, kind: Input, X: Any, Y: Any = None) -> Build:
         del est.fitted_
         raise
     return made
+
+
+def dialled(est: SparseCoder, made: Build) -> Build:
+    """The build with a controller of its KL weights that keeps the target; without a target the build itself.
+
+    Of the knobs that change how many units are on (noise variance, alpha, KL weight) the KL weight is the one that
+    every sparse model has, and it reaches every target: for Gaussians of one variance it is that variance, up to a
+    factor of the loss, and alpha alone moves counts by its logarithm only. A model may bring a controller of its own.
+    """
+    target = getattr(est, "target_active", None)
+    if target is None:
+        return made
+    training = est.training_settings()
+    if training.kl_warmup or any(name.startswith("kl_") for name in training.schedules or ()):
+        raise ValueError("target_active finds the KL weights itself: leave out training.kl_warmup and their schedules.")
+    n = made.model.n_components
+    if not target < n:
+        raise ValueError(f"target_active must be below n_components, {n}; got {target!r}.")
+    if any(isinstance(s, KeepMean) and s.measure == "nonzeros" for s in made.schedules.values()):
+        return made  # by a knob of the model's own
+    weights = {k: float(getattr(made.objective, k)) for k in made.objective.knobs if k.startswith("kl_")}
+    dial = {
+        k: KeepMean("nonzeros", float(target), first=v, lowest=v / 300, highest=300 * v)
+        for k, v in weights.items()
+        if v
+    }
+    if not dial:
+        raise ValueError("target_active needs a KL with a weight above 0 in the objective.")
+    return made._replace(schedules={**made.schedules, **dial})
+
+
+def check_target(est: SparseCoder) -> None:
+    """Warn if the codes' mean non-zeros at the last report are far from the target."""
+    target, history = getattr(est, "target_active", None), est.fitted_.history
+    if target is None or not history:
+        return
+    found = history[-1]["nonzeros"]
+    if abs(found - target) > 0.1 * target:
+        warn_caller(
+            f"target_active={target:g}: codes have {found:.3g} non-zeros in the mean. Try more training.steps, more "
+            "n_components, or for more non-zeros a smaller variance or variance_floor.",
+            SparsityWarning,
+        )
 
 
 def pass_over(est: SparseCoder, X: Any, Y: Any) -> None:

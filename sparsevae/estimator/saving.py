@@ -21,11 +21,11 @@ from torch import Tensor, nn
 from sparsevae.checks import POSITIVE
 from sparsevae.estimator.fitted import UNSET, Fitted
 from sparsevae.estimator.learning import hidden_of, plain, training_for
-from sparsevae.estimator.ration import Ration
 from sparsevae.estimator.registry import known
 from sparsevae.exceptions import StorageError
 from sparsevae.inputs.arrays import Arrays
 from sparsevae.inputs.texts import Text, Texts
+from sparsevae.networks.ration import Ration
 from sparsevae.parameters import check_value
 from sparsevae.storage.codec import damaged, decode, line_of, reading
 from sparsevae.storage.folder import load_folder, save_folder

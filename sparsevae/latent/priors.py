@@ -14,9 +14,8 @@ from sparsevae.distributions.capped import Capped, shared_logit
 from sparsevae.distributions.counts import Counts
 from sparsevae.distributions.gaussian import normal
 from sparsevae.distributions.logit_beta import LogitBeta
-from sparsevae.distributions.mixtures import TwoNormals, spike_slab
+from sparsevae.distributions.mixtures import PatternSpikeSlab, TwoNormals, spike_slab
 from sparsevae.distributions.one_hot import OneHotCode
-from sparsevae.distributions.patterns import PatternSpikeSlab
 from sparsevae.distributions.spike_slab import SpikeSlab, logit
 from sparsevae.networks.dense import Layer
 
@@ -222,11 +221,11 @@ class Patterns(Prior, Layer):
 
         with torch.no_grad():
             on: Tensor = encode(x).p_on.cpu()  # type: ignore[attr-defined]
-            usual = on.mean(0).clamp(0.1 * self.alpha, 0.9)
+            overall = on.mean(0).clamp(0.1 * self.alpha, 0.9)
             count = min(len(self.weights), len(on))
             groups = torch.from_numpy(MiniBatchKMeans(count, random_state=0, n_init=1, max_iter=20).fit_predict(on))
             for c in range(len(self.weights)):
                 own = on[groups == c]
-                p = (own.sum(0) + 2 * usual) / (len(own) + 2)
+                p = (own.sum(0) + 2 * overall) / (len(own) + 2)
                 self.logits[c] = torch.logit(p.clamp(1e-3, 0.97)).to(self.logits)
                 self.weights[c] = math.log((len(own) + 1) / len(on))

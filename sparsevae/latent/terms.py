@@ -154,7 +154,7 @@ class AggregateSparsity(nn.Module):
 
     def __init__(self, alpha: float | Tensor) -> None:
         super().__init__()
-        value = alpha.unsqueeze(-1) if isinstance(alpha, Tensor) else torch.tensor(float(alpha))
+        value = alpha.unsqueeze(-1) if isinstance(alpha, Tensor) else torch.tensor(float(alpha), dtype=torch.float64)
         self.register_buffer("alpha", value, persistent=False)  # members: against (*members, B)
 
     def forward(self, trace: Trace) -> dict[str, Tensor]:

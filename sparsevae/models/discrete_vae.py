@@ -11,8 +11,7 @@ from sparsevae.distributions.discrete_draws import CappedDraw, OneHotDraw
 from sparsevae.distributions.family import Family
 from sparsevae.estimator.assemble import Build, DataSpec, assemble
 from sparsevae.estimator.coder import SparseCoder
-from sparsevae.estimator.dial import Dial, prior_share
-from sparsevae.estimator.fields import Choices, FromTexts, ObservedData, Units
+from sparsevae.estimator.fields import Choices, Dial, FromTexts, ObservedData, Units, prior_share
 from sparsevae.latent.objective import Objective, kl, nll
 from sparsevae.latent.posteriors import CappedPosterior, OneHotPosterior
 from sparsevae.latent.priors import FixedCapped, FixedOneHots, Prior

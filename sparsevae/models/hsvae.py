@@ -11,8 +11,7 @@ from torch import Generator, Tensor
 from sparsevae.checks import POSITIVE, In, Note, OneOf
 from sparsevae.estimator.assemble import Build, DataSpec, assemble
 from sparsevae.estimator.coder import SparseCoder
-from sparsevae.estimator.dial import Dial
-from sparsevae.estimator.fields import FromTexts, Gates, ObservedData, Units, gate_of
+from sparsevae.estimator.fields import Dial, FromTexts, Gates, ObservedData, Units, gate_of
 from sparsevae.inputs.base import Array
 from sparsevae.inputs.batch import Batch, blocks
 from sparsevae.latent.model import LatentModel, Observed, Site, Trace

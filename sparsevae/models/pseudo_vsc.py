@@ -10,8 +10,7 @@ from torch import Generator, nn
 from sparsevae.checks import POSITIVE, In, Note, OneOf
 from sparsevae.estimator.assemble import Build, DataSpec, assemble
 from sparsevae.estimator.coder import SparseCoder
-from sparsevae.estimator.dial import Dial
-from sparsevae.estimator.fields import Gates, ObservedData, Units, gate_of
+from sparsevae.estimator.fields import Dial, Gates, ObservedData, Units, gate_of
 from sparsevae.latent.objective import Objective, nll
 from sparsevae.latent.posteriors import WarmSpikeSlabPosterior
 from sparsevae.latent.pseudo_inputs import SELECTIONS, PseudoInputs

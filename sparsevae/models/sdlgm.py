@@ -12,8 +12,7 @@ from sparsevae.checks import POSITIVE, In, OneOf
 from sparsevae.distributions.discrete_draws import Temperature
 from sparsevae.estimator.assemble import Build, DataSpec, assemble, decoder_of
 from sparsevae.estimator.coder import SparseCoder
-from sparsevae.estimator.dial import Dial, prior_share
-from sparsevae.estimator.fields import Choices, FromTexts, ObservedData, Units
+from sparsevae.estimator.fields import Choices, Dial, FromTexts, ObservedData, Units, prior_share
 from sparsevae.inputs.texts import Texts
 from sparsevae.latent import packing
 from sparsevae.latent.capped_code import CappedCode

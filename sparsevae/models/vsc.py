@@ -11,8 +11,7 @@ from torch import Generator
 from sparsevae.checks import POSITIVE, In
 from sparsevae.estimator.assemble import Build, DataSpec, assemble
 from sparsevae.estimator.coder import SparseCoder
-from sparsevae.estimator.dial import Dial, prior_share
-from sparsevae.estimator.fields import FromTexts, Gates, ObservedData, gate_of
+from sparsevae.estimator.fields import Dial, FromTexts, Gates, ObservedData, gate_of, prior_share
 from sparsevae.latent.objective import Objective, nll
 from sparsevae.latent.posteriors import SlabPosterior, SpikeSlabPosterior
 from sparsevae.latent.priors import FixedSpikeSlab, Patterns

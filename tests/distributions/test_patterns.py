@@ -9,7 +9,7 @@ from torch import Tensor
 
 import sparsevae as sv
 from sparsevae.distributions.kl import divergence
-from sparsevae.distributions.patterns import PatternSpikeSlab
+from sparsevae.distributions.mixtures import PatternSpikeSlab
 from sparsevae.distributions.spike_slab import SpikeSlab
 from sparsevae.sampling.draw import Draw
 from sparsevae.sampling.noise import Fresh

@@ -592,7 +592,7 @@ def forged(change: dict[str, Any], copy: Path) -> Path:
         ({"constructor.n_components": 10**18}, "its 301 stored numbers, got some that make a tensor"),
         (
             {"constructor.n_components": -3},
-            "settings that make a model, got n_components must be an integer above 0, got -3",
+            "settings that make a model, got n_components must be an integer above 0 or None, got -3",
         ),
         (
             {"constructor.hidden": (10**9,), "chosen.hidden": (10**9,)},
