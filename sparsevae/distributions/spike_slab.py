@@ -98,7 +98,7 @@ class SpikeSlab(Distribution):
 
     @property
     def mode(self) -> Tensor:
-        """The mode of the slab where the gate is more likely on, p_on > 1/2: loc there, exact zero elsewhere."""
+        """The slab's `loc` where the gate is more likely on, p_on > 1/2, exact zero elsewhere."""
         return torch.where(self.logits > 0, self.loc, 0.0)
 
     @property
@@ -110,17 +110,28 @@ class SpikeSlab(Distribution):
         """The distribution with all gates open: the slabs."""
         return SpikeSlab(torch.full_like(self.loc, torch.inf), self.loc, self.scale, self.gate, validate_args=False)
 
+    def slab(self, eps: Tensor, hard: bool) -> Tensor:
+        """A draw of the slabs as a function of eps ~ N(0, 1), both (..., J)."""
+        loc, scale = self.loc, self.scale
+        if not hard and self.warmth is not None:
+            loc, scale = self.warmth * loc, scale**self.warmth
+        return torch.addcmul(loc, scale, eps)
+
+    def slab_log_prob(self, value: Tensor) -> Tensor:
+        """Log-density of each slab, (..., J); any finite number where the value is 0."""
+        eps = (value - self.loc) / self.scale
+        return -0.5 * eps.square() - self.scale.log() - HALF_LOG_2PI
+
+    def slab_entropy(self) -> Tensor:
+        """Entropy of each slab, (..., J)."""
+        return self.scale.log() + 0.5 + HALF_LOG_2PI
+
     def draw(self, eps: Tensor, u: Tensor, hard: bool) -> Tensor:
         """The draw as a function of its noise: eps ~ N(0,1) and u ~ U(0,1), both (..., J).
 
         With a `warmth` w a relaxed draw has the slab N(w loc, scale^(2w)): pure noise at w = 0, the slab at w = 1.
         """
-        loc, scale = self.loc, self.scale
-        if not hard:
-            eps = eps if self.gate is None else self.gate.couple(eps)
-            if self.warmth is not None:
-                loc, scale = self.warmth * loc, scale**self.warmth
-        slab = torch.addcmul(loc, scale, eps)
+        slab = self.slab(eps if hard or self.gate is None else self.gate.couple(eps), hard)
         if hard:
             slab = torch.where(slab == 0, torch.finfo(slab.dtype).tiny, slab)  # an exact 0 would count as the spike
             return torch.where(switch(self.logits, u), slab, 0.0)
@@ -143,14 +154,12 @@ class SpikeSlab(Distribution):
     def log_prob(self, value: Tensor) -> Tensor:
         if self._validate_args:
             self._validate_sample(value)
-        eps = (value - self.loc) / self.scale
-        slab = -0.5 * eps.square() - self.scale.log() - HALF_LOG_2PI
-        return torch.where(value == 0, logsigmoid(-self.logits), logsigmoid(self.logits) + slab).sum(-1)
+        on = logsigmoid(self.logits) + self.slab_log_prob(value)
+        return torch.where(value == 0, logsigmoid(-self.logits), on).sum(-1)
 
     def entropy(self) -> Tensor:
         """Entropy with respect to the mixed measure: H(gate) + p_on H(slab), summed over units."""
-        slab = self.p_on * (self.scale.log() + 0.5 + HALF_LOG_2PI)
-        return (-_plogp(self.logits) - _plogp(-self.logits) + slab).sum(-1)
+        return (-_plogp(self.logits) - _plogp(-self.logits) + self.p_on * self.slab_entropy()).sum(-1)
 
 
 def _plogp(a: Tensor) -> Tensor:

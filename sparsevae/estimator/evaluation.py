@@ -37,7 +37,7 @@ def evaluate(est: SparseCoder, X: Any, caps: Sequence[int], n_samples: int) -> d
         q: Any = model.posterior_from(raw)
         trace = model.trace(batch, raw, Draw(PerRow(row_keys(x), seed), hard=True))
         sites = code_sites(trace)
-        mode += float((q.mode != 0)[:n].sum())
+        mode += float((own.code(q) != 0)[:n].sum())
         drawn += sum(float(on(site)[:n].sum()) for site in sites)
         expected += float(q.p_on[:n].sum()) if own.sparse else float(n * width)
         means.append(q.mean[:n])

@@ -9,6 +9,7 @@ from torch import nn
 
 from sparsevae.checks import POSITIVE, In, Note, OneOf
 from sparsevae.inputs.texts import Text
+from sparsevae.latent.codes import KINDS
 from sparsevae.latent.start import STARTS
 from sparsevae.likelihoods.choose import LIKELIHOODS, users_of
 from sparsevae.parameters import parameters
@@ -72,6 +73,12 @@ class Gates:
         tuple[float, float], POSITIVE, "Sharpness of the sigmoid gate at the first and the last step."
     ] = (50.0, 200.0)
     temperature: Annotated[float, POSITIVE, "Temperature of the concrete gates."] = 0.5
+    code: Annotated[
+        str | None,
+        OneOf(*KINDS),
+        "What transform returns: mode (the slab's mean where P(on) > 1/2), gated (P(on) times that mean), evidence "
+        "(gated, zero where P(on) is below the prior's). None: evidence for HSVAE on numbers, else mode.",
+    ] = None
     kl_z: Annotated[float | None, In(0), "Weight of the KL of z in training; None: 1, for texts .05."] = None
 
 

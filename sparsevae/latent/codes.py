@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution
 
-from sparsevae.latent.model import Site, Trace
+from sparsevae.latent.model import LatentModel, Site, Trace
 
 _CODES = ("z", "free")  # other latent variables, such as HSVAE's gamma, are no part of the code
 
@@ -36,13 +36,28 @@ def means_of(qs: Sequence[Any]) -> dict[str, Tensor]:
     return {name: torch.cat([getattr(q, kind) for q in qs], -1) for name, kind in kinds.items()}
 
 
-def capped(q: Any, cap: int) -> Tensor:
-    """The mode of q with at most `cap` of its non-zeros, (..., J); the others are set to zero.
+KINDS = ("mode", "gated", "evidence")
+"""Codes of a spike-and-slab: the mode; P(on) times slab; the same where P(on) is above the prior's, else zero."""
+
+
+def code_of(model: LatentModel, q: Any, cap: int | None = None, kind: str | None = None) -> Tensor:
+    """Codes, (B, J), of a kind in KINDS, with at most `cap` non-zeros per row; None: all, and the model's own kind."""
+    kind = kind or model.code_kind
+    z: Tensor = q.mode
+    if kind != "mode":
+        z = q.mean
+        if kind == "evidence":  # also where both are 1
+            z = torch.where(q.p_on >= model.prior.marginal(model.encode).p_on, z, 0.0)
+    return model.posterior.code(z if cap is None or cap >= z.shape[-1] else capped(q, cap, z))
+
+
+def capped(q: Any, cap: int, z: Tensor | None = None) -> Tensor:
+    """A code z of q, by default its mode, with at most `cap` of its non-zeros, (..., J); the others are set to zero.
 
     Units are kept by largest `q.ranking`, then by largest |value|, then in order. If gates are never off, as with
     alpha = 1, all rankings are equal.
     """
-    z: Tensor = q.mode
+    z = q.mode if z is None else z
     on = z != 0
     by_size = _falling(torch.where(on, z.abs(), -1.0))  # units that are off come last
     gates = torch.where(on, q.ranking, -torch.inf).gather(-1, by_size)

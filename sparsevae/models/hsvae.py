@@ -98,7 +98,10 @@ class HSVAE(Gates, Units, ObservedData, FromTexts, SparseCoder):
     # For texts the weights are small, or the decoder ignores the code; and gates start open, or they close for good
     # before their slabs carry information: a closed gate adds no noise.
     defaults_by_kind: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "numbers": {"beta": 0.5, "kl_z": 1.0, "kl_gamma": 1.0, "gate": "straight-through-concrete"},
+        "numbers": {
+            **{"beta": 0.5, "kl_z": 1.0, "kl_gamma": 1.0, "gate": "straight-through-concrete"},
+            **{"skip": True, "start": "rows", "code": "evidence"},
+        },
         "texts": {"beta": 1.2, "kl_z": 0.05, "kl_gamma": 0.03, "gate": "straight-through-concrete"},
     }
 

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from sparsevae.exceptions import unknown
 from sparsevae.inputs.batch import Batch, Examples
 from sparsevae.inputs.rows import BLOCK, floats
-from sparsevae.latent.codes import active
+from sparsevae.latent.codes import active, code_of
 from sparsevae.latent.model import LatentModel
 from sparsevae.latent.objective import Objective, nll
 from sparsevae.sampling.draw import Draw
@@ -333,7 +333,7 @@ class Run:
         with torch.no_grad(), evaluating(self.model):
             q = self.model.encode(self.prepared(self.rows.take(self.watched)).x)
             used = active(q.mean.var(-2, correction=0), noisy=self.model.posterior.density)
-            counts = used.sum(-1), (q.mode != 0).sum(-1)
+            counts = used.sum(-1), (code_of(self.model, q) != 0).sum(-1)
             units, nonzeros = torch.stack([c.float().mean() for c in counts]).tolist()
             gates = {"p_on": float(q.p_on.mean())} if self.controllers and hasattr(q, "p_on") else {}
             return {"active_units": units, "nonzeros": nonzeros} | gates
