@@ -489,7 +489,9 @@ def not_hsvae() -> Iterator[list[str]]:
     named = " and ".join(bare(shares[f"yelp ({prior})"][0], 3) for prior in ("30,10", "10,30"))
     seen = f"{len(failed)} of 5 claims fail: {quoted}. Probe accuracy on Yelp {named}, "
     runs = [r for r in figure_4["runs"] if (r["data"], r["prior"]) == ("yelp", "30,10")]
-    seen += f"of the majority class {bare(shares['yelp (30,10)'][1], 3)}; {sum(r['active_units'] == 0 for r in runs)} of "
+    seen += (
+        f"of the majority class {bare(shares['yelp (30,10)'][1], 3)}; {sum(r['active_units'] == 0 for r in runs)} of "
+    )
     yield ["HSVAE, figure 4", claim, seen + f"{len(runs)} of those with Beta(30, 10) has no active unit"]
 
 

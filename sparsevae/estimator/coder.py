@@ -281,8 +281,9 @@ class SparseCoder(Learned, _Absent, ClassNamePrefixFeaturesOutMixin, Transformer
 
         Sparse codes are a float32 CSR matrix with exact zeros, others a dense array. For codes with gates and slabs
         `code` is "mode", the slab's mean where P(on) > 1/2, "gated", P(on) times the slab's mean, or "evidence", that
-        where P(on) is at least the prior's; None is the model's own field `code`. `max_active` keeps at most that many
-        of a row's non-zeros: those with the highest P(on), and of equally probable ones the largest absolute values.
+        product where P(on) is above the prior's, or 1/2; None is the model's own field `code`. `max_active` keeps at
+        most that many of a row's non-zeros: those with the highest P(on), and of equally probable ones the largest
+        absolute values.
         """
         own = self.fitted_
         blocks = own.blocks(own.rows(X))

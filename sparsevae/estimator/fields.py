@@ -77,7 +77,7 @@ class Gates:
         str | None,
         OneOf(*KINDS),
         "What transform returns: mode (the slab's mean where P(on) > 1/2), gated (P(on) times that mean), evidence "
-        "(gated, zero where P(on) is below the prior's). None: evidence for HSVAE on numbers, else mode.",
+        "(gated, where P(on) is above the prior's, or 1/2). None: evidence for HSVAE on numbers, else mode.",
     ] = None
     kl_z: Annotated[float | None, In(0), "Weight of the KL of z in training; None: 1, for texts .05."] = None
 

@@ -37,7 +37,8 @@ def means_of(qs: Sequence[Any]) -> dict[str, Tensor]:
 
 
 KINDS = ("mode", "gated", "evidence")
-"""Codes of a spike-and-slab: the mode; P(on) times slab; the same where P(on) is above the prior's, else zero."""
+"""Codes of a spike-and-slab q: the mode; P(on) times the slab's mean; that product where P(on) is above the prior's
+P(on), or above 1/2 if that is less, and zero elsewhere."""
 
 
 def code_of(model: LatentModel, q: Any, cap: int | None = None, kind: str | None = None) -> Tensor:
@@ -46,8 +47,9 @@ def code_of(model: LatentModel, q: Any, cap: int | None = None, kind: str | None
     z: Tensor = q.mode
     if kind != "mode":
         z = q.mean
-        if kind == "evidence":  # also where both are 1
-            z = torch.where(q.p_on >= model.prior.marginal(model.encode).p_on, z, 0.0)
+        if kind == "evidence":
+            least = model.prior.marginal(model.encode).p_on.clamp_max(0.5)
+            z = torch.where(q.p_on > least, z, 0.0)
     return model.posterior.code(z if cap is None or cap >= z.shape[-1] else capped(q, cap, z))
 
 
