@@ -38,13 +38,15 @@ class ObservedData:
         "Sizes of the decoder's layers, from the code on; (): linear, a dictionary. None: `hidden`, reversed.",
     ] = None
     skip: Annotated[
-        bool | None, OneOf(0, 1), "A linear path beside each deep network. None: True for VSC on numbers, else False."
+        bool | None,
+        OneOf(0, 1),
+        "A linear path beside each deep network. None: True for VSC and HSVAE on numbers, else False.",
     ] = None
     start: Annotated[
         str | None,
         OneOf(*STARTS),
         "Where the linear paths begin: random weights, or matched filters of a random decoder (transpose) or of the "
-        "data (rows, kmeans, subspaces). None: rows for VSC on numbers, else random.",
+        "data (rows, kmeans, subspaces). None: rows for VSC and HSVAE on numbers, else random.",
     ] = None
     likelihood: Annotated[
         str, OneOf(*LIKELIHOODS), "p(x|z). auto: bernoulli for 0/1 data, else gaussian, which learns its variance."
