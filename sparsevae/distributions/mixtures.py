@@ -185,11 +185,6 @@ class SpikeSlabMixture(Distribution):
         return log_rho.unsqueeze(-2) if log_rho.dim() > 1 else log_rho
 
     @property
-    def p_on(self) -> Tensor:
-        """P(unit is on), (..., J)."""
-        return self._average(self.components.p_on)
-
-    @property
     def mean(self) -> Tensor:
         return self._average(self.components.mean)
 

@@ -280,10 +280,10 @@ class SparseCoder(Learned, _Absent, ClassNamePrefixFeaturesOutMixin, Transformer
         """The code of every row, deterministic: the mode of q(z|x), or another kind.
 
         Sparse codes are a float32 CSR matrix with exact zeros, others a dense array. For codes with gates and slabs
-        `code` is "mode", the slab's mean where P(on) > 1/2, "gated", P(on) times the slab's mean, or "evidence", that
-        product where P(on) is above the prior's, or 1/2; None is the model's own field `code`. `max_active` keeps at
-        most that many of a row's non-zeros: those with the highest P(on), and of equally probable ones the largest
-        absolute values.
+        `code` is "mode", the slab's mean where P(on) > 1/2, "gated", P(on) times the slab's mean, or "thresholded",
+        that product where its size is above .1; None is the model's own field `code`. `max_active` keeps at most that
+        many of a row's non-zeros: those with the highest P(on), and of equally probable ones the largest absolute
+        values.
         """
         own = self.fitted_
         blocks = own.blocks(own.rows(X))

@@ -78,8 +78,8 @@ class Gates:
     code: Annotated[
         str | None,
         OneOf(*KINDS),
-        "What transform returns: mode (the slab's mean where P(on) > 1/2), gated (P(on) times that mean), evidence "
-        "(gated, where P(on) is above the prior's, or 1/2). None: evidence for HSVAE on numbers, else mode.",
+        "What transform returns: mode (the slab's mean where P(on) > 1/2), gated (P(on) times that mean), thresholded "
+        "(gated, zero where its size is at most .1). None: thresholded for HSVAE on numbers, else mode.",
     ] = None
     kl_z: Annotated[float | None, In(0), "Weight of the KL of z in training; None: 1, for texts .05."] = None
 

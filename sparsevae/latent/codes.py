@@ -36,20 +36,19 @@ def means_of(qs: Sequence[Any]) -> dict[str, Tensor]:
     return {name: torch.cat([getattr(q, kind) for q in qs], -1) for name, kind in kinds.items()}
 
 
-KINDS = ("mode", "gated", "evidence")
-"""Codes of a spike-and-slab q: the mode; P(on) times the slab's mean; that product where P(on) is above the prior's
-P(on), or above 1/2 if that is less, and zero elsewhere."""
+KINDS = ("mode", "gated", "thresholded")
+"""Codes of a spike-and-slab q: its mode; its mean, P(on) times the slab's mean; the entries of the mean whose square is
+above ACTIVE_VARIANCE, and zero elsewhere."""
+
+ACTIVE_VARIANCE = 0.01  # a unit is active if the variance over rows of the mean of q(z|x) is above this
 
 
 def code_of(model: LatentModel, q: Any, cap: int | None = None, kind: str | None = None) -> Tensor:
     """Codes, (B, J), of a kind in KINDS, with at most `cap` non-zeros per row; None: all, and the model's own kind."""
     kind = kind or model.code_kind
-    z: Tensor = q.mode
-    if kind != "mode":
-        z = q.mean
-        if kind == "evidence":
-            least = model.prior.marginal(model.encode).p_on.clamp_max(0.5)
-            z = torch.where(q.p_on > least, z, 0.0)
+    z: Tensor = q.mode if kind == "mode" else q.mean
+    if kind == "thresholded":
+        z = torch.where(z.square() > ACTIVE_VARIANCE, z, 0.0)
     return model.posterior.code(z if cap is None or cap >= z.shape[-1] else capped(q, cap, z))
 
 
@@ -70,9 +69,6 @@ def capped(q: Any, cap: int, z: Tensor | None = None) -> Tensor:
 def _falling(values: Tensor) -> Tensor:
     """Indices that sort values along the last dimension, largest first; equal values stay in order."""
     return torch.sort(values, dim=-1, descending=True, stable=True).indices
-
-
-ACTIVE_VARIANCE = 0.01  # a unit is active if the variance over rows of the mean of q(z|x) is above this
 
 
 def active(spread: Tensor, *, noisy: bool, least: float = ACTIVE_VARIANCE) -> Tensor:

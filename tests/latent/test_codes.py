@@ -299,24 +299,22 @@ def test_a_code_without_values_to_redraw_has_no_likes_but_other_codes_of_the_ite
 
 
 def test_kinds_of_codes_by_hand() -> None:
-    """P(on) of 1/5, 2/5 and 4/5 with a prior of 3/10, then one above 1/2: evidence never closes a gate of the mode."""
-    p_on, loc = torch.tensor([[0.2, 0.4, 0.8]]), torch.tensor([[1.0, -2.0, 3.0]])
+    """P(on) of 1/5, 2/5 and 4/5; a mean of .09 is not above .1."""
+    p_on, loc = torch.tensor([[0.2, 0.4, 0.8]]), torch.tensor([[0.45, -2.0, 3.0]])
     q = SpikeSlab(torch.logit(p_on), loc, torch.ones(1, 3))
     wanted = {
         "mode": [0.0, 0.0, 3.0],
-        "gated": [0.2, -0.8, 2.4],
-        "evidence": [0.0, -0.8, 2.4],
+        "gated": [0.09, -0.8, 2.4],
+        "thresholded": [0.0, -0.8, 2.4],
     }
     posterior = SpikeSlabPosterior(ScaledSigmoid())
     model = LatentModel(nn.Identity(), posterior, nn.Identity(), Likelihood(), FixedSpikeSlab(3, 0.3))
     for kind, code in wanted.items():
         assert code_of(model, q, kind=kind)[0].tolist() == pytest.approx(code)
     assert code_of(model, q)[0].tolist() == wanted["mode"]
-    model.code_kind = "evidence"
-    assert code_of(model, q)[0].tolist() == pytest.approx(wanted["evidence"])
+    model.code_kind = "thresholded"
+    assert code_of(model, q)[0].tolist() == pytest.approx(wanted["thresholded"])
     assert code_of(model, q, 1)[0].tolist() == pytest.approx([0.0, 0.0, 2.4])
-    model.prior = FixedSpikeSlab(3, 0.9)
-    assert code_of(model, q)[0].tolist() == pytest.approx([0.0, 0.0, 2.4])
 
 
 def test_kinds_of_codes_are_refused_where_there_is_one() -> None:
@@ -326,5 +324,5 @@ def test_kinds_of_codes_are_refused_where_there_is_one() -> None:
         est.fit(x).transform(x, code="mode")
         with pytest.raises(ValueError, match=f"code='gated' needs a code with gates and slabs; of {name}"):
             est.transform(x, code="gated")
-        with pytest.raises(ValueError, match="code must be 'mode', 'gated' or 'evidence', got 'best'"):
+        with pytest.raises(ValueError, match="code must be 'mode', 'gated' or 'thresholded', got 'best'"):
             est.transform(x, code="best")

@@ -701,21 +701,21 @@ def test_gates_begin_open_for_the_share_of_rows_that_the_prior_expects() -> None
     assert 0.7 < gates.max() < 100 / 100.5
 
 
-def test_evidence_fills_the_codes_that_modes_leave_empty() -> None:
+def test_thresholded_means_fill_the_codes_that_modes_leave_empty() -> None:
     """With nothing set but 600 steps on digits: under 1 % empty rows, and a linear probe near that of gated means."""
     X, y = DIGITS.X, DIGITS.y
     est = sv.HSVAE(training=sv.Training(steps=600, verbose=0)).fit(X)
-    kinds = {kind: est.transform(X, code=kind) for kind in ("mode", "gated", "evidence")}
+    kinds = {kind: est.transform(X, code=kind) for kind in ("mode", "gated", "thresholded")}
     empty = {kind: float((codes.count_nonzero(axis=1) == 0).mean()) for kind, codes in kinds.items()}
     assert empty["mode"] > 0.2
-    assert empty["evidence"] < 0.01
-    assert kinds["evidence"].count_nonzero(axis=1).mean() < 32
+    assert empty["thresholded"] < 0.01
+    assert kinds["thresholded"].count_nonzero(axis=1).mean() < 45
     half = len(X) // 2
     probes = {k: metrics.linear_probe(kinds[k][:half], y[:half], kinds[k][half:], y[half:]) for k in kinds}
-    assert probes["evidence"] > probes["gated"] - 0.02
-    assert probes["evidence"] > probes["mode"] + 0.05
-    assert (est.transform(X) != kinds["evidence"]).nnz == 0
-    assert est.evaluate(X[:100])["nonzeros_mode"] == kinds["evidence"][:100].count_nonzero(axis=1).mean()
+    assert probes["thresholded"] > probes["gated"] - 0.02
+    assert probes["thresholded"] > probes["mode"] + 0.05
+    assert (est.transform(X) != kinds["thresholded"]).nnz == 0
+    assert est.evaluate(X[:100])["nonzeros_mode"] == kinds["thresholded"][:100].count_nonzero(axis=1).mean()
 
 
 def test_a_model_stored_before_there_were_kinds_of_codes_returns_modes() -> None:
