@@ -114,9 +114,9 @@ def run(device: torch.device, *, quick: bool) -> dict[str, Any]:
 def _compare(name: str, rows: Array, held_out: Array, est: sv.VSC, smoke: bool) -> dict[str, Any]:
     top = float(rows.max())
     X, X_test = (rows / top).astype(np.float32), (held_out / top).astype(np.float32)
-    units = est.n_components
     print(f"Coding: VSC() with its defaults on {name}, {len(X)} images to learn from, {len(X_test)} to encode")
     _, seconds = _timed(lambda: est.fit(rows))
+    units = est.model_.n_components
     codes = est.transform(held_out)
     mean = codes.nnz / codes.shape[0]
     ours = _error(est.inverse_transform(codes) / top, X_test)

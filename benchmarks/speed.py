@@ -90,6 +90,7 @@ def quiet() -> Iterator[None]:
 def vsc(**more: Any) -> sv.VSC:
     """Ours, as the peer has it."""
     own = {"alpha": ALPHA, "likelihood": "gaussian", "variance_floor": FLOOR}
+    own |= {"skip": False, "start": "random", "gate": "sigmoid"}
     return sv.VSC(UNITS, hidden=(HIDDEN,), **own, **more)
 
 

@@ -20,9 +20,12 @@ import torch
 import sparsevae as sv
 from sparsevae.storage.atomic import write_file
 
-__all__ = ["finished", "options", "recall", "run", "run_stack"]
+__all__ = ["VSC_AS_PUBLISHED", "finished", "options", "recall", "run", "run_stack"]
 
 Job = dict[str, Any]
+
+VSC_AS_PUBLISHED: dict[str, Any] = {"skip": False, "start": "random", "gate": "sigmoid"}
+"""VSC as in the paper: no linear paths, random weights, the scaled sigmoid. The library's defaults are others."""
 
 
 def options(about: str | None) -> argparse.ArgumentParser:

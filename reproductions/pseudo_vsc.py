@@ -54,6 +54,7 @@ def train(
             verbose=0,
             compile=False,
         )
+        own |= jobs.VSC_AS_PUBLISHED if model == "VSC" else {}
         est: sv.VSC = getattr(sv, model)(60, hidden=(512, 512), training=training, **own)
         return est
 

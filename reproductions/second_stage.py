@@ -28,6 +28,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.neural_network import MLPClassifier
 
 import sparsevae as sv
+from reproductions import jobs
 from sparsevae.analysis.second_stage import second_stage
 
 SETTINGS: dict[str, Any] = {
@@ -63,7 +64,11 @@ def run(seed: int, args: argparse.Namespace, data: Any, model: MLPClassifier) ->
     """Train both stages with one seed, and judge their samples."""
     X, test = data.X[: args.rows], data.X_test[: args.samples]
     common: dict[str, Any] = {"seed": seed, "device": args.device, "verbose": 1}
-    settings = SETTINGS | {"n_components": args.units, "hidden": tuple(args.hidden), "alpha": args.alpha}
+    settings = (
+        SETTINGS
+        | jobs.VSC_AS_PUBLISHED
+        | {"n_components": args.units, "hidden": tuple(args.hidden), "alpha": args.alpha}
+    )
     began = time.perf_counter()
     est = sv.VSC(**settings, training=sv.Training(steps=args.steps, kl_warmup=1 / 6, learning_rate=1e-3, **common))
     est.fit(X)

@@ -71,6 +71,7 @@ def train(
         )
         own |= {"alpha": ALPHA[model]} if model in SPARSE else {}
         own |= {"slab_warmup": (0.0, 0.02)} if model == "PseudoVSC" else {}
+        own |= jobs.VSC_AS_PUBLISHED if model == "VSC" else {}
         est: sv.SparseCoder = getattr(sv, model)(
             units, hidden=(1000,), likelihood="bernoulli", training=training, **own
         )

@@ -171,8 +171,8 @@ class Cyclical:
 class Controller:
     """A schedule whose value is computed at every report from a number that the report measures.
 
-    `measure` is the name of that number: a term, active_units, nonzeros, validation_loss or p_on (the mean over units
-    and some training rows). A state consists of numbers, lists and dicts, and is never changed in place.
+    `measure` is the name of that number: a term, active_units, nonzeros, used, validation_loss or p_on (the mean over
+    units and some training rows). A state consists of numbers, lists and dicts, and is never changed in place.
     """
 
     measure: str

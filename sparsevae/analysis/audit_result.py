@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from sparsevae.latent.codes import active
+from sparsevae.metrics.usage import Usage, kinds_of_units, usage_of
 from sparsevae.tables.printed import Result, json_value
 
 ACTIVE_KL = 0.01  # nats
@@ -33,7 +34,7 @@ class Audit(Result):
     not enough: a gate that is always off has a KL and no effect, and by chance the draws may give an inactive unit a
     gain above its KL. `p_on` is no criterion: an unused spike-and-slab unit may have p_on = alpha in every row.
     These three are measured on draws of q(z|x). The codes of `transform` are modes, where a unit is on if p_on > 1/2:
-    `in_code` has the units that are on in the code of some row, and the verdict depends on both.
+    `usage` counts the units that they use, and the verdict depends on both.
     Without noise (`mean_variance` is 0 for all units) a code has no scale: a penalty can shrink it at no cost. Then the
     KL is that penalty, half the mean square, and variance and KL are compared with those of the largest unit. Both
     measure the same, so a unit is active if `active_by_variance` and `active_by_gain` hold, with a gain of at least
@@ -51,6 +52,8 @@ class Audit(Result):
         Nats per row.
     p_on, on : (J,)
         Mean probability of being on, and share of rows whose code (the mode) is not zero there; 1 without gates.
+    empty : float
+        Share of rows whose code has no unit on.
     hoyer, aggregate_hoyer : float
         Hoyer's sparsity of the codes, 0 for dense to 1 for one-hot: mean over rows, and of the mean row. See
         `sparsevae.metrics.average_hoyer` and `aggregate_hoyer`.
@@ -65,6 +68,7 @@ class Audit(Result):
     gain: Array
     p_on: Array
     on: Array
+    empty: float
     hoyer: float
     aggregate_hoyer: float
 
@@ -117,9 +121,24 @@ class Audit(Result):
         return int(self.active.sum())
 
     @property
+    def used(self) -> Array:
+        """True for units that the code uses for a part of the rows, (J,); see `metrics.code_usage`."""
+        return kinds_of_units(self.on)[0]
+
+    @property
+    def always_on(self) -> Array:
+        """True for units that are on in the code of more than 90 % of the rows, (J,)."""
+        return kinds_of_units(self.on)[1]
+
+    @property
+    def usage(self) -> Usage:
+        """The usage of the code (the modes): numbers of used, always-on and dead units, non-zeros, empty rows."""
+        return usage_of(self.on, self.empty)
+
+    @property
     def in_code(self) -> Array:
-        """True for active units that are on in the code (the mode) of some row, (J,); without gates all of them."""
-        return np.asarray(self.active & (self.on > 0))
+        """True for active units that are not dead in the code (the mode), (J,); without gates all of them."""
+        return np.asarray(self.active & (self.used | self.always_on))
 
     @property
     def n_in_code(self) -> int:
@@ -134,7 +153,7 @@ class Audit(Result):
     def verdict(self) -> str:
         """collapsed (under 5 % active), oversized (over 25 % inactive), too small (none inactive), or well sized.
 
-        undecided if fewer than half of the active units are on in the code of some row.
+        undecided if fewer than half of the active units are used by the code.
         """
         if self.n_active < 0.05 * self.n_components:
             return "collapsed"
@@ -158,7 +177,7 @@ class Audit(Result):
         if loss := int((self.active & ~self.active_by_gain).sum()):  # active by variance and KL
             count += f", {loss} of them at a loss (gain not above KL)"
         if self._gates and self.n_active:
-            count += f"; {self.n_in_code} of them are on in the code of some row"
+            count += f"; {self.n_in_code} of them are used by the code"
         words = f"{self.verdict}: {count}; {_ADVICE[self.verdict]}"
         if self.verdict not in ("collapsed", "undecided"):
             words += f" Suggested size: {self.suggested_size}."
@@ -166,14 +185,16 @@ class Audit(Result):
 
     @property
     def legend(self) -> str:
-        """The text below the table: the meaning of its letters, and Hoyer's sparsity of the codes."""
+        """The text below the table: the meaning of its letters, and the sparsity and the usage of the codes."""
         if self._noisy:
             letters = "active: two of v (var(mu) > .01), k (KL > .01), g (gain > KL)"
         else:
             least = ".01 of the largest"
             letters = f"active: both v and g of v (var(mu) > {least}), k (KL > {least}), g (gain > KL and .01)"
         hoyer = f"Hoyer {self.hoyer:.3f} (mean over rows), {self.aggregate_hoyer:.3f} (of the mean row)"
-        return f"{letters}; mu, s2: mean, variance of q(z|x)\n{hoyer}"
+        own = self.usage
+        code = f"\ncode: {own.words}; {own.nonzeros:.3g} non-zeros per row, {own.empty:.1%} of rows empty"
+        return f"{letters}; mu, s2: mean, variance of q(z|x)\n{hoyer}{code * self._gates}"
 
     def table(self) -> tuple[list[str], list[list[str]]]:
         """Header and lines of text, one line per unit in order of falling KL.
@@ -199,11 +220,12 @@ class Audit(Result):
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers and lists, for JSON: NaN and infinity become None."""
         own = json_value(self)
-        per_unit = ("variance_law", "active_by_variance", "active_by_kl", "active_by_gain", "active", "in_code")
+        votes = ("active_by_variance", "active_by_kl", "active_by_gain", "active")
+        per_unit = ("variance_law", *votes, "in_code", "used", "always_on")
         units = {k: v for k, v in own.items() if isinstance(v, list)} | {k: getattr(self, k).tolist() for k in per_unit}
         whole = ("n_components", "n_active", "n_in_code", "inactive_share", "verdict", "suggested_size")
         rest = {k: v for k, v in own.items() if k not in units} | {k: getattr(self, k) for k in whole}
-        return {**rest, "units": units}
+        return {**rest, "usage": self.usage._asdict(), "units": units}
 
     def __str__(self) -> str:
         return f"{super().__str__()}\n{self.words}"

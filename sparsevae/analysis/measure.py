@@ -165,6 +165,7 @@ def measure(
         gain=_gains(blocks(X[chosen]), encode, decode, draw, variance, range(len(kl)) if units is None else units),
         p_on=p_on,
         on=on,
+        empty=float((code == 0).all(1).mean()),
         hoyer=average_hoyer(code),
         aggregate_hoyer=aggregate_hoyer(code),
     )

@@ -39,7 +39,15 @@ _NUMBERS = {  # by key, in the order in which they are printed: label, format of
     "variance_floor": ("variance floor", "g", "in scaled units; the score depends on it"),
     "variance": ("variance", "g", "of p(x|z), in scaled units; the score depends on it"),
     "nonzeros_mode": ("non-zeros per {item}", ".2f", _COUNTS),
-    "units_in_use": ("units in use", "", "of {n_components}: on in the code of at least one {item}"),
+    "used": ("used units", "", "of {n_components}: on in .5 % (or a quarter of the mean share) to 90 % of the {item}s"),
+    "always_on": ("always on", "", "of {n_components}: on in more than 90 % of the {item}s"),
+    "dead": ("dead units", "", "of {n_components}: on in fewer {item}s than a used unit"),
+    "empty": ("empty codes", ".4g", "share of {item}s whose code has no unit on"),
+    "usage_entropy": (
+        "usage entropy",
+        ".3f",
+        "of the shares of units in all non-zeros; 1: all units are on equally often",
+    ),
     "active_units": ("active units", "", "of {n_components}: their mean varies over {item}s by more than 0.01"),
     "hoyer_draws": (
         "Hoyer of draws",
@@ -50,6 +58,7 @@ _NUMBERS = {  # by key, in the order in which they are printed: label, format of
     "hoyer_gated": ("Hoyer of gated", ".3f", "the same of P(on) times these means; Agg.Hoyer {size_gated:.3f}"),
     "hoyer_mean": ("Hoyer of mean", ".3f", "the same of means of q(z|x); Agg.Hoyer {size_mean:.3f}"),
     "mse": ("squared error", ".6g", "per value, {units}"),
+    "r2": ("R2", ".4f", "share of the variance of columns that the decoded code keeps"),
     "mean_mse": ("error of the mean row", ".6g", "squared error per value with the mean row in place of each"),
     "words": ("words per text", ".4g", "with the end of the text; {unknown:.1%} of them unknown"),
     "nll": (
@@ -76,11 +85,13 @@ _NUMBERS = {  # by key, in the order in which they are printed: label, format of
 }
 
 
+_OF_GATES = ("nonzeros_mode", "used", "always_on", "dead", "empty", "usage_entropy")
+
+
 def numbers(r: Mapping[str, Any]) -> list[Number]:
     """The numbers in a result of `evaluate`, always in the same order.
 
-    `r` may have three more keys: `importance` (samples, bound, standard_error, effective_samples, heavy_tails);
-    `units_in_use`; and `mean_mse`, the squared error of the mean row.
+    `r` may have one more key, `importance` (samples, bound, standard_error, effective_samples, heavy_tails).
     """
     found = {**r, "item": "text" if "words" in r else "row", "remark_of_some": remark(r.get("heavy_tails", 0.0))}
     if "score" in r:
@@ -94,7 +105,7 @@ def numbers(r: Mapping[str, Any]) -> list[Number]:
     normalised = r.get("score_meaning") == "normalised-row density"
     found["units"] = "of normalised rows" if normalised else "in the units of the data"
     if r.get("nonzeros_expected") == r.get("n_components"):  # a dense code: no unit is ever off
-        found = {k: v for k, v in found.items() if k not in ("nonzeros_mode", "units_in_use")}
+        found = {k: v for k, v in found.items() if k not in _OF_GATES}
     return [
         Number(key, label.format(**found), format(found[key], style), note.format(**found))
         for key, (label, style, note) in _NUMBERS.items()

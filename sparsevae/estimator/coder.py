@@ -22,7 +22,7 @@ from sparsevae.estimator import evaluation, learning, samples
 from sparsevae.estimator.assemble import Build, DataSpec
 from sparsevae.estimator.blocks import fitted
 from sparsevae.estimator.fields import NETWORK, ObservedData
-from sparsevae.estimator.fitted import Learned
+from sparsevae.estimator.fitted import UNSET, Learned
 from sparsevae.estimator.saving import save
 from sparsevae.estimator.scores import ImportanceBound, bounds_of, importance_of, meaning_of, relaxed_of
 from sparsevae.inputs import scaling as scalings
@@ -38,10 +38,6 @@ from sparsevae.training.loop import Watch
 from sparsevae.training.settings import Training
 
 _decodes, _has_bound = attrgetter("decodes"), attrgetter("has_bound")
-
-
-_UNSET = {"skip": False, "start": "random", "code": "mode"}
-"""What None stands for where a model has no default of its own; in stored models also where they are older."""
 
 
 class _Absent:
@@ -109,6 +105,10 @@ class SparseCoder(Learned, _Absent, ClassNamePrefixFeaturesOutMixin, Transformer
     def rules(self) -> None:
         """Refuse what the ranges of single fields cannot exclude, such as fields that contradict each other."""
 
+    def defaults_for(self, kind: str, n_rows: int) -> dict[str, Any]:
+        """What arguments of None stand for, for this kind of data and so many training rows."""
+        return dict(self.defaults_by_kind.get(kind, {}))
+
     def check_run(self, steps: int) -> None:
         """Refuse settings that do not fit a run of this many steps."""
 
@@ -149,8 +149,8 @@ class SparseCoder(Learned, _Absent, ClassNamePrefixFeaturesOutMixin, Transformer
         own = getattr(self, name)
         if own is not None:
             return own
-        known = self.fitted_.defaults if hasattr(self, "fitted_") else self.defaults_by_kind.get("numbers", {})
-        return known[name] if name in known else _UNSET[name]
+        known = self.fitted_.defaults if hasattr(self, "fitted_") else self.defaults_for("numbers", 0)
+        return known[name] if name in known else UNSET[name]
 
     def kl_term(self) -> Term:
         """The KL of every latent variable, with the free nats of `training.free_bits` if that is above 0."""
@@ -391,8 +391,10 @@ class SparseCoder(Learned, _Absent, ClassNamePrefixFeaturesOutMixin, Transformer
 
         Counts per row: `mode` (non-zeros of the code), `drawn` (of a hard draw) and `expected` (sum of p_on). If an
         off unit is not exactly zero, HSVAE(spike_scale=...), `drawn` counts the gates that are on. A unit is active
-        if the variance over rows of the mean of q(z|x) exceeds .01.
-        `mse` is per value in X's own units (of normalised rows for scale="unit-norm").
+        if the variance over rows of the mean of q(z|x) exceeds .01. `used`, `always_on` and `dead` units, the share
+        of `empty` codes and `usage_entropy` are those of the code that `transform` returns (`metrics.code_usage`).
+        `mse` is per value in X's own units (of normalised rows for scale="unit-norm"), `mean_mse` that of the mean row
+        in place of each, and `r2` = 1 - mse / mean_mse (none if all rows are equal).
 
         For codes with gates, and at least two rows, `hoyer` is Hoyer's sparsity (`metrics.code_hoyer`) of `draws` (one
         per row), `slab` (mu) and `gated` (P(on) mu, for HSVAE with one draw of P(on) = 1 - gamma). For texts it is

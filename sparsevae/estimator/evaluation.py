@@ -18,6 +18,7 @@ from sparsevae.latent.codes import active, code_sites, gated, means_of, on
 from sparsevae.latent.model import Site, Trace
 from sparsevae.latent.objective import kl
 from sparsevae.latent.pareto import heavy_tails
+from sparsevae.metrics.usage import usage_of
 from sparsevae.sampling.draw import Draw
 from sparsevae.sampling.noise import PerRow, mix, row_keys
 
@@ -29,7 +30,8 @@ def evaluate(est: SparseCoder, X: Any, caps: Sequence[int], n_samples: int) -> d
     """The entries of `SparseCoder.evaluate` for checked rows X."""
     own, n_rows = est.fitted_, X.shape[0]
     model, width, seed = own.model, own.n_units, mix(est.training_settings().seed, 5)
-    mode = drawn = expected = 0.0
+    drawn = expected = 0.0
+    on_in_code, n_empty = np.zeros(width), 0  # rows in which each unit is on, and rows without any
     means, costs, seen = [], [], list[dict[str, Tensor]]()
     for x, n, _ in own.blocks(X):
         batch = Batch(x)
@@ -37,7 +39,9 @@ def evaluate(est: SparseCoder, X: Any, caps: Sequence[int], n_samples: int) -> d
         q: Any = model.posterior_from(raw)
         trace = model.trace(batch, raw, Draw(PerRow(row_keys(x), seed), hard=True))
         sites = code_sites(trace)
-        mode += float((own.code(q) != 0)[:n].sum())
+        in_code = (own.code(q) != 0)[:n].cpu().numpy()
+        on_in_code += in_code.sum(0)
+        n_empty += int((~in_code.any(1)).sum())
         drawn += sum(float(on(site)[:n].sum()) for site in sites)
         expected += float(q.p_on[:n].sum()) if own.sparse else float(n * width)
         means.append(q.mean[:n])
@@ -46,20 +50,22 @@ def evaluate(est: SparseCoder, X: Any, caps: Sequence[int], n_samples: int) -> d
             seen.append({kind: code[:n].cpu() for kind, code in codes.items()})
         kept = [own.code(q, most) for most in (None, *caps)]
         costs.append(own.input.errors(x, map(model.decode, kept))[:, :n].sum(1).cpu().numpy())
+    usage = usage_of(on_in_code / n_rows, n_empty / n_rows)._asdict()
     bound, nats = _bound(est, X, n_samples) if est.has_bound else ({}, {})
     score, nll = bound.get("score", math.nan), bound.pop("nll", math.nan)
     return {
         "rows": n_rows,
         **bound,
         **model.likelihood.describe(),
-        "nonzeros_mode": mode / n_rows,
+        "nonzeros_mode": usage.pop("nonzeros"),
         "nonzeros_drawn": drawn / n_rows,
         "nonzeros_expected": expected / n_rows,
+        **usage,
         "active_units": int(active(torch.cat(means).var(0, correction=0), noisy=model.posterior.density).sum()),
         "n_components": width,
         **nats,
         **({"hoyer": _hoyer(seen)} if seen and n_rows > 1 else {}),
-        **own.input.summarise(np.sum(costs, axis=0), n_rows, score, nll, caps),
+        **own.input.summarise(np.sum(costs, axis=0), n_rows, own.blocks(X).pairs(), score, nll, caps),
         **(_relaxed_and_importance(est, X, bound["score_meaning"]) if bound and model.posterior.discrete else {}),
     }
 

@@ -42,12 +42,6 @@ class ObservedData:
         OneOf(0, 1),
         "A linear path beside each deep network. None: True for VSC and HSVAE on numbers, else False.",
     ] = None
-    start: Annotated[
-        str | None,
-        OneOf(*STARTS),
-        "Where the linear paths begin: random weights, or matched filters of a random decoder (transpose) or of the "
-        "data (rows, kmeans, subspaces). None: rows for VSC and HSVAE on numbers, else random.",
-    ] = None
     likelihood: Annotated[
         str, OneOf(*LIKELIHOODS), "p(x|z). auto: bernoulli for 0/1 data, else gaussian, which learns its variance."
     ] = "auto"
@@ -66,8 +60,14 @@ class FromTexts:
 
 @parameters
 class Gates:
-    """Fields of a spike-and-slab code: the gradient estimator of its gates, and the weight of its KL."""
+    """Fields of a spike-and-slab code: where its gates begin, how gradients pass them, and the weight of its KL."""
 
+    start: Annotated[
+        str | None,
+        OneOf(*STARTS),
+        "Where the linear paths begin: random weights, or matched filters of a random decoder (transpose) or of the "
+        "data (rows, kmeans, subspaces). None: rows for VSC and HSVAE on numbers, else random.",
+    ] = None
     gate: Annotated[
         str | None, OneOf(*GATES), "Gradient estimator of gates; None: sigmoid, for texts straight-through-concrete."
     ] = None

@@ -29,6 +29,10 @@ if TYPE_CHECKING:
     from sparsevae.estimator.coder import SparseCoder
 
 
+UNSET: dict[str, Any] = {"skip": False, "start": "random", "code": "mode", "target_active": None}
+"""What None stands for where a model has no default of its own, and in stored models that are older than the field."""
+
+
 @dataclass(eq=False)
 class Fitted:
     """The learned state of an estimator.

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from sparsevae.checks import check_room
 from sparsevae.estimator.assemble import Build, Room, likelihood_for
+from sparsevae.estimator.dial import check_target, dialled
 from sparsevae.estimator.fitted import Fitted
 from sparsevae.exceptions import delay_warnings
 from sparsevae.inputs import scaling as scalings
@@ -19,7 +20,7 @@ from sparsevae.inputs.kind import as_list, kind_of
 from sparsevae.inputs.rows import Rows, place
 from sparsevae.inputs.stats import Stats, fingerprint
 from sparsevae.latent.priors import Prior
-from sparsevae.latent.start import ROWS
+from sparsevae.latent.start import ROWS, can_start
 from sparsevae.likelihoods.choose import choose
 from sparsevae.sampling.gradients import points
 from sparsevae.sampling.noise import mix
@@ -105,7 +106,7 @@ def build(est: SparseCoder, kind: Input, X: Any, Y: Any = None) -> Build:
     n_rows = X.shape[0] - asked.held_out(X.shape[0])
     training = training_for(kind, asked, n_rows)
     est.check_run(training.total_steps(n_rows))
-    defaults = dict(est.defaults_by_kind.get(kind.kind, {}))
+    defaults = est.defaults_for(kind.kind, n_rows)
     est.fitted_ = fitted = Fitted(est, kind, training, hidden_of(est, kind), defaults, n_rows=n_rows)
     try:
         choose_likelihood(est, X)
@@ -113,11 +114,16 @@ def build(est: SparseCoder, kind: Input, X: Any, Y: Any = None) -> Build:
         fitted.fingerprint = fingerprint(*tables)
         device = training.torch_device()
         with Room(est, fitted.data, device):
-            made = est.build(fitted.data, torch.Generator().manual_seed(mix(training.seed, 0)))
+            made = dialled(est, est.build(fitted.data, torch.Generator().manual_seed(mix(training.seed, 0))))
         fitted.model, fitted.built = made.model, plain(est)
         fitted.to(device)
         shuffle = torch.Generator().manual_seed(mix(training.seed, 7))
         some = torch.randperm(X.shape[0], generator=shuffle)[: max(ROWS, 2 * fitted.n_units)]
+        if est.start not in (None, "random") and not can_start(fitted.model):
+            raise ValueError(
+                f"start={est.start!r} needs gates that can close, and linear paths in encoder and decoder: use "
+                "skip=True, networks of the library, alpha below 1, and a Gaussian or Bernoulli likelihood."
+            )
         made.start(fitted.model, kind.prepare(tables[0].take(some).to(device)), est.value("start"), shuffle)
     except BaseException:
         del est.fitted_
@@ -134,7 +140,7 @@ def pass_over(est: SparseCoder, X: Any, Y: Any) -> None:
     again = training_for(fitted.input, settings.once_more(mix(settings.seed, fitted.n_steps)), X.shape[0])
     n_rows = max(fitted.n_rows, X.shape[0] - again.held_out(X.shape[0]))
     # for its objective and schedules; the networks are those of the fit
-    made = est.build(fitted.data._replace(n_rows=n_rows), None)
+    made = dialled(est, est.build(fitted.data._replace(n_rows=n_rows), None))
     plan = {**made.schedules, **(settings.schedules or {})}
     kept = lasting(fitted.model) if fitted.n_steps else ()
     ends = {name: Constant(_end(fitted.history, name, course)) for name, course in plan.items() if name not in kept}
@@ -223,6 +229,7 @@ def train(
         fitted.history.extend_with(history, fitted.n_steps)
         fitted.n_steps += history.steps
     after_training(est, X)
+    check_target(est)
 
 
 def after_training(est: SparseCoder, rows: Any) -> None:

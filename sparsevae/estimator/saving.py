@@ -19,7 +19,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
 from sparsevae.checks import POSITIVE
-from sparsevae.estimator.fitted import Fitted
+from sparsevae.estimator.fitted import UNSET, Fitted
 from sparsevae.estimator.learning import hidden_of, plain, training_for
 from sparsevae.estimator.ration import Ration
 from sparsevae.estimator.registry import known
@@ -281,9 +281,8 @@ def restored(est: E, tensors: Mapping[str, Tensor], meta: Mapping[str, Any], pat
     data = _INPUTS[kind["kind"]].restored(kind)
     hidden = hidden_of(est, data) if chosen["hidden"] is None else tuple(chosen["hidden"])
     defaults = chosen["defaults"]
-    if defaults is None:  # format 1: arguments that it does not know mean what they did before there were any
-        usual = est.defaults_by_kind.get(data.kind, {})
-        defaults = {k: v for k, v in usual.items() if k in meta["constructor"]}
+    if defaults is None:  # format 1, which has none of the arguments in UNSET
+        defaults = {**est.defaults_for(data.kind, run["n_rows"]), **UNSET}
     filled = {k: chosen["training"][k] for k in _LEFT_OPEN if k in chosen["training"]}
     known = est.training_settings().get_params(deep=False)
     training = training_for(data, Training(**known | filled), run["n_rows"])

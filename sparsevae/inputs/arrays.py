@@ -19,9 +19,9 @@ from torch.distributions import Distribution
 
 from sparsevae.exceptions import warn_caller
 from sparsevae.inputs import scaling as scalings
-from sparsevae.inputs.base import Array, Input
+from sparsevae.inputs.base import Array, Input, Pairs
 from sparsevae.inputs.rows import canonical, from_tensor, place
-from sparsevae.inputs.stats import Stats, stats
+from sparsevae.inputs.stats import Moments, Stats, stats
 from sparsevae.metrics.arrays import filled, sound
 from sparsevae.tables.columns import columns_named, encode, is_table, text_columns
 from sparsevae.threads import threads
@@ -130,9 +130,17 @@ class Arrays(Input):
         errors = [self.scaling.inverse(p.mean) - target for p in decoded]
         return torch.stack([e.double().square().sum(-1) for e in errors])
 
-    def summarise(self, errors: Array, rows: int, score: float, nll: float, caps: Sequence[int]) -> dict[str, Any]:
+    def summarise(
+        self, errors: Array, rows: int, blocks: Pairs, score: float, nll: float, caps: Sequence[int]
+    ) -> dict[str, Any]:
         mse, *capped = (errors / (rows * self.width)).tolist()
-        return {"mse": mse, "caps": {int(cap): error for cap, error in zip(caps, capped, strict=True)}}
+        moments = Moments(self.width, torch.device("cpu"))
+        for x, n in blocks:
+            moments.add(self.scaling.inverse(x[:n]).double().cpu())
+        mean_mse = float(moments.square.mean()) / rows
+        r2 = {"r2": 1 - mse / mean_mse} if mean_mse else {}  # rows that are all equal have none
+        by_cap = {int(cap): error for cap, error in zip(caps, capped, strict=True)}
+        return {"mse": mse, "mean_mse": mean_mse, **r2, "caps": by_cap}
 
     # -- save ---------------------------------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ from sparsevae.inputs.scaling import Scaling
 from sparsevae.inputs.stats import Stats
 
 Array = np.ndarray[Any, Any]
+Pairs = Iterable[tuple[Tensor, int]]  # blocks of prepared rows, of which the first n are rows of X
 
 
 class Input:
@@ -109,8 +110,10 @@ class Input:
         """Reconstruction errors of rows x, (B, D), under p(x|z) of several codes, (numbers, B); rows are summed."""
         raise NotImplementedError
 
-    def summarise(self, errors: Array, rows: int, score: float, nll: float, caps: Sequence[int]) -> dict[str, Any]:
-        """Entries of `evaluate`, from summed `errors` and the means of score and -log p(x|z)."""
+    def summarise(
+        self, errors: Array, rows: int, blocks: Pairs, score: float, nll: float, caps: Sequence[int]
+    ) -> dict[str, Any]:
+        """Entries of `evaluate`, from summed `errors`, the rows in blocks, and the means of score and -log p(x|z)."""
         raise NotImplementedError
 
     def in_force(self) -> dict[str, Any]:

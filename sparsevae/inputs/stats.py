@@ -52,6 +52,24 @@ def is_whole(values: Tensor) -> bool:
     return bool((values == values.floor()).all())
 
 
+class Moments:
+    """Column means and sums of squared deviations of rows that are added block by block, (D,) float64 each."""
+
+    def __init__(self, d: int, device: torch.device) -> None:
+        self.n_rows = 0
+        self.mean = torch.zeros(d, dtype=torch.float64, device=device)
+        self.square = torch.zeros_like(self.mean)
+
+    def add(self, x: Tensor) -> None:
+        """Add rows x, (m, D) float64."""
+        m, seen = len(x), self.n_rows
+        centre = x.mean(0)
+        delta = centre - self.mean
+        self.square += (x - centre).square().sum(0) + delta.square() * seen * m / (seen + m)
+        self.mean += delta * m / (seen + m)
+        self.n_rows += m
+
+
 def stats(rows: Rows, dtype: np.dtype[Any]) -> Stats:
     """One pass over the data in blocks: ranges, column means and population standard deviations.
 
@@ -59,10 +77,10 @@ def stats(rows: Rows, dtype: np.dtype[Any]) -> Stats:
     """
     n, d = rows.shape
     check_room(_COLUMN * d, {"features": d}, "the statistics of columns", rows.device)
-    mean = torch.zeros(d, dtype=torch.float64, device=rows.device)
-    square, low, high = torch.zeros_like(mean), torch.full_like(mean, torch.inf), torch.full_like(mean, -torch.inf)
+    moments = Moments(d, rows.device)
+    low, high = (torch.full_like(moments.mean, end) for end in (torch.inf, -torch.inf))
     levels: set[float] = set()
-    whole, seen = True, 0
+    whole = True
     for block in row_blocks(rows):
         x = block.double()
         whole = whole and is_whole(x)
@@ -71,16 +89,12 @@ def stats(rows: Rows, dtype: np.dtype[Any]) -> Stats:
             if len(levels) == 2 and not bool(((x == min(levels)) | (x == max(levels))).all()):
                 levels |= {-torch.inf, torch.inf}  # a third value: too many to be levels
         low, high = torch.minimum(low, x.amin(0)), torch.maximum(high, x.amax(0))
-        m = len(x)
-        centre = x.mean(0)
-        delta = centre - mean
-        square += (x - centre).square().sum(0) + delta.square() * seen * m / (seen + m)
-        mean += delta * m / (seen + m)
-        seen += m
+        moments.add(x)
+    mean, std = moments.mean, (moments.square / n).sqrt()
     reach = torch.maximum(high - mean, mean - low)
     few = frozenset(levels if len(levels) <= 2 else ())
     ends = float(low.min()), float(high.max())
-    return Stats(*ends, whole, dtype == np.uint8, few, mean.cpu(), (square / n).sqrt().cpu(), reach.cpu())
+    return Stats(*ends, whole, dtype == np.uint8, few, mean.cpu(), std.cpu(), reach.cpu())
 
 
 def fingerprint(*tables: Rows) -> str:

@@ -18,7 +18,7 @@ from torch.distributions import Distribution
 
 from sparsevae.checks import POSITIVE, In, Note, OneOf
 from sparsevae.exceptions import warn_caller
-from sparsevae.inputs.base import Array, Input
+from sparsevae.inputs.base import Array, Input, Pairs
 from sparsevae.inputs.ragged import Ragged
 from sparsevae.inputs.rows import Rows
 from sparsevae.inputs.scaling import Scaling
@@ -190,7 +190,9 @@ class Texts(Input):
         nats = [-p.log_prob(x) for p in decoded]
         return torch.stack([spoken(x).sum(-1), unknown.sum(-1), *nats]).double()
 
-    def summarise(self, errors: Array, rows: int, score: float, nll: float, caps: Sequence[int]) -> dict[str, Any]:
+    def summarise(
+        self, errors: Array, rows: int, blocks: Pairs, score: float, nll: float, caps: Sequence[int]
+    ) -> dict[str, Any]:
         words, unknown, code, *capped = (errors / rows).tolist()
         return {
             "words": words,

@@ -149,13 +149,13 @@ class AggregateSparsity(nn.Module):
     is a number, or for a stack of models one per member, (*members,).
     """
 
+    knobs: ClassVar[tuple[str, ...]] = ("alpha",)
+    alpha: Tensor
+
     def __init__(self, alpha: float | Tensor) -> None:
         super().__init__()
-        self.alpha: float | Tensor
-        if isinstance(alpha, Tensor):
-            self.register_buffer("alpha", alpha.unsqueeze(-1), persistent=False)  # against (*members, B)
-        else:
-            self.alpha = alpha
+        value = alpha.unsqueeze(-1) if isinstance(alpha, Tensor) else torch.tensor(float(alpha))
+        self.register_buffer("alpha", value, persistent=False)  # members: against (*members, B)
 
     def forward(self, trace: Trace) -> dict[str, Tensor]:
         p = trace.latents["z"].p

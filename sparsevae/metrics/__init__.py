@@ -51,6 +51,7 @@ from sparsevae.metrics.sparsity import (
     hoyer,
 )
 from sparsevae.metrics.stability import Matching, match_units, seed_stability
+from sparsevae.metrics.usage import Usage, code_usage
 from sparsevae.metrics.words import (
     at_equal,
     class_gates,
@@ -72,6 +73,7 @@ __all__ = [
     "LabelTable",
     "Matching",
     "Presence",
+    "Usage",
     "active_units",
     "aggregate_hoyer",
     "at_equal",
@@ -85,6 +87,7 @@ __all__ = [
     "class_word_divergence",
     "class_words",
     "code_hoyer",
+    "code_usage",
     "coherence",
     "contrast",
     "correlation_matrix",

@@ -11,6 +11,7 @@ from sparsevae.distributions.discrete_draws import CappedDraw, OneHotDraw
 from sparsevae.distributions.family import Family
 from sparsevae.estimator.assemble import Build, DataSpec, assemble
 from sparsevae.estimator.coder import SparseCoder
+from sparsevae.estimator.dial import Dial, prior_share
 from sparsevae.estimator.fields import Choices, FromTexts, ObservedData, Units
 from sparsevae.latent.objective import Objective, kl, nll
 from sparsevae.latent.posteriors import CappedPosterior, OneHotPosterior
@@ -21,7 +22,7 @@ from sparsevae.schedules import Schedule
 
 
 @parameters
-class DiscreteVAE(Choices, Units, ObservedData, FromTexts, SparseCoder):
+class DiscreteVAE(Dial, Choices, Units, ObservedData, FromTexts, SparseCoder):
     r"""A code of zeros and ones: independent bits, or groups of which exactly one is on.
 
     .. math:: \mathcal L = -E_q \log p(x|z) + \sum_j KL(q(z_j|x) \,\|\, p(z_j))
@@ -57,6 +58,8 @@ class DiscreteVAE(Choices, Units, ObservedData, FromTexts, SparseCoder):
         if self.categories is not None and int(self.n_components) % int(self.categories):
             need = f"a multiple of categories={self.categories}"
             raise ValueError(f"n_components must be {need}, got {self.n_components}.")
+        if self.categories is not None and self.target_active is not None:
+            raise ValueError("target_active is for independent bits: with categories one unit per group is on.")
         self.refuse_free_bits()
 
     def build(self, data: DataSpec, weights: Generator | None) -> Build:
@@ -70,6 +73,6 @@ class DiscreteVAE(Choices, Units, ObservedData, FromTexts, SparseCoder):
             prior = FixedOneHots(n, int(self.categories), learned=learned)
         else:
             posterior = CappedPosterior(n, CappedDraw(estimator))
-            prior = FixedCapped(n, n, float(self.alpha), learned=learned)
+            prior = FixedCapped(n, n, prior_share(self, n, float(self.alpha)), learned=learned)
         model = assemble(self, data, posterior, prior, weights)
         return Build(model, Objective(nll, kl, weights={"kl_z": 1.0}), scheduled(kind, settings))

@@ -11,6 +11,7 @@ from torch import Generator, Tensor
 from sparsevae.checks import POSITIVE, In, Note, OneOf
 from sparsevae.estimator.assemble import Build, DataSpec, assemble
 from sparsevae.estimator.coder import SparseCoder
+from sparsevae.estimator.dial import Dial
 from sparsevae.estimator.fields import FromTexts, Gates, ObservedData, Units, gate_of
 from sparsevae.inputs.base import Array
 from sparsevae.inputs.batch import Batch, blocks
@@ -58,7 +59,7 @@ _ZERO, _SPIKE = OneOf(0), In(1e-3, 1, "[)")  # between 0 and 1e-3 training diver
 
 
 @parameters
-class HSVAE(Gates, Units, ObservedData, FromTexts, SparseCoder):
+class HSVAE(Dial, Gates, Units, ObservedData, FromTexts, SparseCoder):
     r"""Hierarchical sparse VAE: spike-and-slab codes whose gate probabilities are Beta distributed.
 
     .. math:: \mathcal L = -E_q \log p(x|z)

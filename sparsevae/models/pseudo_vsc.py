@@ -10,6 +10,7 @@ from torch import Generator, nn
 from sparsevae.checks import POSITIVE, In, Note, OneOf
 from sparsevae.estimator.assemble import Build, DataSpec, assemble
 from sparsevae.estimator.coder import SparseCoder
+from sparsevae.estimator.dial import Dial
 from sparsevae.estimator.fields import Gates, ObservedData, Units, gate_of
 from sparsevae.latent.objective import Objective, nll
 from sparsevae.latent.posteriors import WarmSpikeSlabPosterior
@@ -18,11 +19,11 @@ from sparsevae.latent.terms import AggregateSparsity
 from sparsevae.models.vsc import DEFAULTS_OF_GATES
 from sparsevae.networks.convolutions import BatchNorm
 from sparsevae.parameters import parameters
-from sparsevae.schedules import Linear
+from sparsevae.schedules import KeepMean, Linear
 
 
 @parameters
-class PseudoVSC(Gates, Units, ObservedData, SparseCoder):
+class PseudoVSC(Dial, Gates, Units, ObservedData, SparseCoder):
     r"""VSC with a learned prior: a mixture of the codes of a few pseudo-inputs, with weights w(x) per row.
 
     .. math:: \mathcal L = -E_{q} \log p(x|z) + \sum_u w_u(x) KL(q(z|x) \,\|\, q(z|x_u))
@@ -86,4 +87,8 @@ class PseudoVSC(Gates, Units, ObservedData, SparseCoder):
         own = {"kl_z": float(self.value("kl_z")), "sparsity": float(self.sparsity)}
         objective = Objective(nll, self.kl_term(), AggregateSparsity(float(self.alpha)), weights=own)
         begin, end = (float(s) for s in self.slab_warmup)
-        return Build(model, objective, schedules | {"slab_warmup": Linear(0.0, 1.0, begin=begin, end=end)})
+        plan = schedules | {"slab_warmup": Linear(0.0, 1.0, begin=begin, end=end)}
+        if self.target_active is not None:  # the KL keeps codes near the pseudo-inputs', and these near alpha
+            first = {"first": float(self.alpha), "lowest": 1e-4, "highest": 0.9}
+            plan["alpha"] = KeepMean("nonzeros", float(self.target_active), **first, proportional=-1.0, integral=-0.2)
+        return Build(model, objective, plan)

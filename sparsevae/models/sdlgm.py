@@ -12,6 +12,7 @@ from sparsevae.checks import POSITIVE, In, OneOf
 from sparsevae.distributions.discrete_draws import Temperature
 from sparsevae.estimator.assemble import Build, DataSpec, assemble, decoder_of
 from sparsevae.estimator.coder import SparseCoder
+from sparsevae.estimator.dial import Dial, prior_share
 from sparsevae.estimator.fields import Choices, FromTexts, ObservedData, Units
 from sparsevae.inputs.texts import Texts
 from sparsevae.latent import packing
@@ -25,7 +26,7 @@ _BOUNDS = In(0, 1, "()", double=True), In(1, None, "()", double=True)
 
 
 @parameters
-class SDLGM(Choices, Capped, Units, ObservedData, FromTexts, SparseCoder):
+class SDLGM(Dial, Choices, Capped, Units, ObservedData, FromTexts, SparseCoder):
     r"""A discrete code with at most `cap` active features.
 
     .. math:: \mathcal L = -E_q \log p(x|z) + KL(q(z|x) \,\|\, p(z)), \quad z = \sum_{l \le L_0} \omega_l e_{c_l}
@@ -79,6 +80,8 @@ class SDLGM(Choices, Capped, Units, ObservedData, FromTexts, SparseCoder):
     def rules(self) -> None:
         code = self._code()
         check_code(self, code)
+        if self.target_active is not None and not self.target_active < self.cap:
+            raise ValueError(f"target_active must be below cap={self.cap}, got {self.target_active!r}.")
         self.refuse_free_bits()
         for name in ("tau", "tau_z"):
             if getattr(self, name) == "learned" and code.estimator != "paper":
@@ -89,7 +92,12 @@ class SDLGM(Choices, Capped, Units, ObservedData, FromTexts, SparseCoder):
 
     def _code(self) -> CappedCode:
         own = {f.name: getattr(self, f.name) for f in dataclasses.fields(CappedCode) if f.name != "n"}
-        return CappedCode(int(self.n_components), **own | {"cap": int(self.cap), "binary": bool(self.binary)})
+        own |= {
+            "cap": int(self.cap),
+            "binary": bool(self.binary),
+            "alpha": prior_share(self, int(self.cap), self.alpha),
+        }
+        return CappedCode(int(self.n_components), **own)
 
     def in_force(self) -> dict[str, Any]:
         return super().in_force() | {"gradient": self._code().estimator}

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import field
 from typing import Annotated, Any, ClassVar
 
 from torch import Generator
 
-from sparsevae.checks import In, OneOf
+from sparsevae.checks import POSITIVE, In, OneOf
 from sparsevae.estimator.assemble import Build, DataSpec, assemble
 from sparsevae.estimator.coder import SparseCoder
-from sparsevae.estimator.fields import FromTexts, Gates, ObservedData, Units, gate_of
+from sparsevae.estimator.dial import Dial, prior_share
+from sparsevae.estimator.fields import FromTexts, Gates, ObservedData, gate_of
 from sparsevae.latent.objective import Objective, nll
 from sparsevae.latent.posteriors import LogNormalPosterior, SlabPosterior, SpikeSlabPosterior
 from sparsevae.latent.priors import FixedLogNormal, FixedSpikeSlab, Patterns
@@ -28,7 +30,7 @@ SLABS: dict[str, tuple[type[SpikeSlabPosterior], type[FixedSpikeSlab]]] = {
 
 
 @parameters
-class VSC(Gates, Units, ObservedData, FromTexts, SparseCoder):
+class VSC(Dial, Gates, ObservedData, FromTexts, SparseCoder):
     r"""Variational Sparse Coding: most units of a code are exactly zero.
 
     .. math:: \mathcal L = -E_{q} \log p(x|z)
@@ -57,35 +59,44 @@ class VSC(Gates, Units, ObservedData, FromTexts, SparseCoder):
 
     # For texts gates start open: they would close for good before their slabs carry information.
     defaults_by_kind: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "numbers": {**DEFAULTS_OF_GATES["numbers"], "alpha": 0.1, "skip": True, "start": "rows"},
-        "texts": {**DEFAULTS_OF_GATES["texts"], "alpha": 0.4},
+        "numbers": {"kl_z": 1.0, "gate": "straight-through-concrete", "skip": True, "start": "rows"},
+        "texts": {**DEFAULTS_OF_GATES["texts"], "n_components": 64, "alpha": 0.4},
     }
 
-    alpha: Annotated[float | None, In(0, 1, "(]"), "Prior probability that a unit is on; None: .1; texts: .4."] = None
-
+    n_components: Annotated[
+        int | None, POSITIVE, "Number of latent units J; None: one per 20 rows, 12 to 256; texts: 64."
+    ] = field(default=None, kw_only=False)
+    alpha: Annotated[
+        float | None, In(0, 1, "(]"), "Prior probability of on; None: such that 6 units are expected on; texts: .4."
+    ] = None
     patterns: Annotated[
         int, In(0), "Learn a prior of so many patterns, which units are on together; 0: units are independent."
     ] = 0
-
     slab: Annotated[
         str, OneOf(*SLABS), "Distribution of a unit that is on: N(0, 1), or log-normal, for codes without negatives."
     ] = "normal"
 
     def rules(self) -> None:
-        plain = self.value("alpha") < 1 and not self.patterns
-        if self.slab != "normal" and not plain:
+        if self.slab != "normal" and (self.alpha == 1 or self.patterns):
             raise ValueError(
-                f"slab={self.slab!r} is for alpha below 1 and patterns=0; got alpha={self.value('alpha')!r} and "
+                f"slab={self.slab!r} is for alpha below 1 and patterns=0; got alpha={self.alpha!r} and "
                 f"patterns={self.patterns!r}."
             )
 
+    def defaults_for(self, kind: str, n_rows: int) -> dict[str, Any]:
+        found = super().defaults_for(kind, n_rows)
+        n = found.setdefault("n_components", min(256, max(12, n_rows // 20)))
+        n = n if self.n_components is None else int(self.n_components)
+        found.setdefault("alpha", min(0.5, 6 / n))
+        return found
+
     def build(self, data: DataSpec, weights: Generator | None) -> Build:
-        alpha = self.value("alpha")
+        n, patterns = int(self.value("n_components")), int(self.patterns)
+        alpha = prior_share(self, n, self.value("alpha")) if self.alpha is None else self.alpha
         gate, schedules = gate_of(self)
         dense = alpha == 1
         family, fixed = SLABS[self.slab]
         posterior = SlabPosterior() if dense else family(gate)
-        n, patterns = int(self.n_components), int(self.patterns)
         prior = Patterns(n, patterns, alpha) if patterns else fixed(n, alpha)
         model = assemble(self, data, posterior, prior, weights)
         objective = Objective(nll, self.kl_term(), weights={"kl_z": float(self.value("kl_z"))})

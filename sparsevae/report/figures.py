@@ -196,7 +196,7 @@ def training_curves(est: SparseCoder) -> Figure:
     steps = est.history_.column("step")
     wanted = {"loss": "training objective, nats", "validation_loss": "validation objective, nats"}
     wanted |= {k: f"{k}, nats" for row in est.history_[:1] for k in row if k.startswith(("nll_", "kl_"))}
-    wanted |= {"nonzeros": "non-zeros per row", "active_units": "active units"}
+    wanted |= {"nonzeros": "non-zeros per row", "used": "used units", "active_units": "active units"}
     shown = {k: text for k, text in wanted.items() if any(v is not None for v in est.history_.column(k))}
     figure = new_figure(9.5, 1.9)
     for ax, (name, text) in zip(np.ravel(figure.subplots(1, max(1, len(shown)))), shown.items(), strict=False):

@@ -76,14 +76,12 @@ def report(
         if image_shape is not None:
             raise ValueError(f"image_shape is for rows of numbers, and this {type(est).__name__} was fitted on texts.")
         codes, sections = text_sections(est, X, labels)
-        beside = {}
     else:
         view = make_view(est, X, image_shape=image_shape, labels=labels)
         codes, sections = view.codes, _pictures(est, view)
-        beside = {"mean_mse": float(view.rows.var(0).mean())}
     most = int((codes != 0).sum(1).max())
     caps = [cap for cap in CAPS if cap < most] if est.fitted_.sparse else []
-    r = {**est.evaluate(X, caps=caps), "units_in_use": int((codes != 0).any(0).sum()), **beside}
+    r = est.evaluate(X, caps=caps)
     html = _template().render(
         title=title or f"{type(est).__name__} on {r['rows']:,} {'texts' if 'words' in r else 'rows'}",
         headline=_headline(est, r),

@@ -10,13 +10,17 @@ from torch import Tensor
 
 from sparsevae.exceptions import DivergenceError, SparsityWarning, warn_caller
 from sparsevae.latent.model import LatentModel
+from sparsevae.latent.start import can_start
+from sparsevae.metrics.usage import Usage
 from sparsevae.storage.checkpoint import State
 from sparsevae.training.history import History
 from sparsevae.training.progress import Progress
-from sparsevae.training.remedies import remedies, written
+from sparsevae.training.remedies import SHORTEST, Case, remedies, written
 from sparsevae.training.step import Run
 
 _RETRIES = 5
+_EMPTY, _FULL, _DEAD = 0.1, 2 / 3, 0.5
+"""Above these there is a warning: share of empty rows, non-zeros per unit, share of dead units."""
 
 
 def warn_about_validation(run: Run, held_out: Tensor, scaled: bool) -> None:
@@ -72,16 +76,20 @@ def _span(x: Tensor) -> str:
     return f"inputs, as the network sees them, range from {float(x.min()):.4g} to {float(x.max()):.4g}"
 
 
-def warn_about_sparsity(history: History, model: LatentModel, settings: Mapping[str, Any]) -> None:
-    """Warn if codes are empty, nearly collapsed or full, with remedies computed from the settings in use.
+def warn_about_sparsity(
+    history: History, model: LatentModel, settings: Mapping[str, Any], usage: Usage | None = None
+) -> None:
+    """Warn if codes are empty, nearly collapsed or full, or badly used, with remedies computed from the settings.
 
-    Codes without noise have no scale, so their variance does not show whether a unit is used; `audit` does.
+    `usage` is that of a code with gates. Codes without noise have no scale, so their variance does not show whether a
+    unit is used; `audit` does.
     """
     if not history or model.labelled:
         return
     last = history[-1]
-    n = model.n_components
+    n, step = model.n_components, last.get("step", math.inf)
     active = last["active_units"]
+    case: Case = "empty"
     if last["nonzeros"] == 0:
         found = "every code is zero: no unit is more likely on than off for any row"
     elif active == 0:
@@ -91,8 +99,40 @@ def warn_about_sparsity(history: History, model: LatentModel, settings: Mapping[
     elif active == n and last["nonzeros"] > 0.75 * n and model.posterior.density:
         # if rows have few units on, it is good that all units are used; without noise no unit is ever pruned
         found = f"all {n} units are active: the code may be too small{' to be sparse' * ('alpha' in settings)}"
+        case = "full"
+    elif usage and (judged := judge(usage, n, step)):
+        case, found = judged
     else:
         return
     own = {k: v for k, v in settings.items() if k not in ("variance", "variance_floor")} | model.likelihood.describe()
-    lots = remedies({"n_components": n} | own, last.get("step", math.inf), empty=not found.startswith("all"))
+    used = usage.used + usage.always_on if usage else n
+    begin = {} if case == "full" else _beginning(model, settings)
+    lots = remedies({"n_components": n} | own, step, case=case, used=used, begin=begin)
     warn_caller(f"{found}. {written(lots)}", SparsityWarning)
+
+
+def judge(usage: Usage, n: int, step: float) -> tuple[Case, str] | None:
+    """What is worst about the usage of n units after so many steps, and a clause on all that is found.
+
+    After a short run only that codes are not sparse: gates have not settled.
+    """
+    found: list[tuple[Case, str]] = []
+    if usage.nonzeros > _FULL * n:
+        found.append(("full", f"rows have {usage.nonzeros:.3g} of {n} units on: the code is not sparse"))
+    if step >= SHORTEST and usage.pruned:
+        found.insert(0, ("always on", usage.words))
+    elif step >= SHORTEST:
+        if usage.empty > _EMPTY:
+            found.append(("empty", f"the code of {usage.empty:.0%} of rows is empty"))
+        if usage.dead > _DEAD * n:
+            found.append(("dead", usage.words))
+    return (found[0][0], "; ".join(clause for _, clause in found)) if found else None
+
+
+def _beginning(model: LatentModel, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings with which the dictionary would begin at the data, if it did not and can."""
+    startable = model.posterior.startable and model.likelihood.startable
+    if not startable or any(settings.get(k, "None") != "None" for k in ("encoder", "decoder")) or "texts" in settings:
+        return {}
+    skip = {} if can_start(model) else {"skip": True}
+    return skip | ({"start": "'rows'"} if settings.get("start") in (None, "random") else {})

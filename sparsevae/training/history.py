@@ -8,7 +8,7 @@ from sparsevae.tables.printed import aligned
 
 
 class History(list[dict[str, Any]]):
-    """One row per report: step, epoch, loss, every term, active units, non-zeros. A table when printed."""
+    """One row per report: step, epoch, loss, every term, active and used units, non-zeros. A table when printed."""
 
     steps: int = 0  # steps taken, including those after the last report
 

@@ -134,12 +134,13 @@ def fit(
             _loop(run, acceleration, good, held_out, folder, history, progress, stop, watch, scaled=scaled)
         finally:
             history.steps = run.step
+        usage = None if stop or not history else run.usage()
     if stop:
         where = f" Saved in {folder.path}; continue with resume=True (--resume)." if folder else ""
         progress.note(f"stopped by a signal at step {run.step} of {total}.{where}")
         raise KeyboardInterrupt if stop[0] == signal.SIGINT else SystemExit(128 + stop[0])
     if len(run.watched) > 1:  # one row has no variance over rows
-        warn_about_sparsity(history, model, whole)
+        warn_about_sparsity(history, model, whole, usage)
     return history, {name: value.detach().cpu().clone() for name, value in run.optimiser.state()}
 
 

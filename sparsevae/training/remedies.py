@@ -1,43 +1,65 @@
-"""Remedies for an empty or a full code: new values of settings, computed from the values in use.
+"""Remedies for a code that is empty, full or badly used: new values of settings, computed from the values in use.
 
 First all unusual settings are corrected together (fewer than 1,000 steps, a KL without warm-up, a weight or a prior far
-from its default); only the second remedy goes beyond the defaults. So a remedy does not overshoot.
+from its default); only later remedies go beyond the defaults. So a remedy does not overshoot. Where units are dead or
+some rows empty, a dictionary that begins at the data comes first: it has more units in use, whatever the settings.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal
 
-_STEPS, _WARMUP = 1000, 0.5
+Case = Literal["empty", "full", "dead", "always on"]
+SHORTEST, _WARMUP = 1000, 0.5
 _TRAINING = ("steps", "epochs", "kl_warmup", "schedules")  # parameters of Training, not of the model
 _TYPICAL = {"kl_z": 1.0, "kl_gamma": 1.0, "beta": 4.0, "kl_weight": 1.0}  # weights of KLs, for rows of numbers
 _FLOORS = {"variance_floor": 0.03, "variance": 0.1}
 _TEXTS = {"kl_z": 0.05, "kl_gamma": 0.03, "beta": 0.1, "kl_weight": 0.1}
 
 
-def remedies(settings: Mapping[str, Any], step: int, *, empty: bool) -> list[dict[str, Any]]:
-    """At most two sets of changed settings, for a code that is `empty` or collapsed, or else full.
+def remedies(
+    settings: Mapping[str, Any], step: float, *, case: Case, used: float = 0, begin: Mapping[str, Any] | None = None
+) -> list[dict[str, Any]]:
+    """Sets of changed settings, in order, at most four: for a code that is empty or collapsed, full, or badly used.
 
-    >>> remedies({"alpha": 1e-4, "kl_z": 1.0, "kl_warmup": 0}, 10_000, empty=True)
+    `begin` are the settings with which the dictionary begins at the data, if it did not; `used` is the number of units
+    in use, where others are dead.
+
+    >>> remedies({"alpha": 1e-4, "kl_z": 1.0, "kl_warmup": 0}, 10_000, case="empty")
     [{'alpha': 0.1, 'kl_warmup': 0.5}, {'alpha': 0.3}]
-    >>> remedies({"alpha": 0.9, "kl_z": 1.0, "kl_warmup": 0.5, "n_components": 8}, 10_000, empty=False)
+    >>> remedies({"alpha": 0.9, "kl_z": 1.0, "kl_warmup": 0.5, "n_components": 8}, 10_000, case="full")
     [{'alpha': 0.3}, {'n_components': 16}]
+    >>> remedies({"alpha": 0.1, "kl_z": 1.0, "gate": "sigmoid", "n_components": 64}, 10_000, case="dead", used=12)
+    [{'gate': "'straight-through-concrete'", 'alpha': 0.033}, {'kl_z': 0.5}, {'n_components': 14}]
     """
     known = {k: v for k, v in settings.items() if isinstance(v, (int, float)) and not isinstance(v, bool)}
     texts = "texts" in settings
+    dialled = "target_active" in known  # weights of KLs are found in training
+    if case in ("dead", "always on"):
+        lots = [*_livelier(known, settings.get("gate"), used, dead=case == "dead")]
+    else:
+        lots = [*_fuller_or_sparser(settings, known, texts, step, empty=case == "empty")]
+    free = [{k: v for k, v in lot.items() if not (dialled and k.startswith(("kl_", "schedules")))} for lot in lots]
+    return [lot for lot in (dict(begin or {}), *free) if lot]
+
+
+def _fuller_or_sparser(
+    settings: Mapping[str, Any], known: Mapping[str, Any], texts: bool, step: float, *, empty: bool
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """First what corrects all unusual settings together, then one setting beyond its default."""
     first, then = _fuller(known, texts) if empty else _sparser(known, texts)
     exact_zeros = settings.get("likelihood") == "spike-slab"  # needs scale="none"
     if empty and not texts and not exact_zeros and settings.get("scale", "auto") != "auto":
         first["scale"] = "'auto'"
-    if step < _STEPS:
+    if step < SHORTEST:
         epochs = known.get("epochs")
-        first |= {"epochs": math.ceil(epochs * _STEPS / max(step, 1))} if epochs else {"steps": _STEPS}
+        first |= {"epochs": math.ceil(epochs * SHORTEST / max(step, 1))} if epochs else {"steps": SHORTEST}
     shuts = texts and "alpha" in settings  # with texts, gates close when the KL returns
     if not known.get("kl_warmup") and not shuts and (empty or set(first) - {"n_components", "steps", "epochs"}):
         first["kl_warmup"] = _WARMUP
-    return [lot for lot in (first, then) if lot]
+    return first, then
 
 
 def _fuller(s: Mapping[str, Any], texts: bool) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -79,6 +101,17 @@ def _sparser(s: Mapping[str, Any], texts: bool) -> tuple[dict[str, Any], dict[st
     first |= {k: typical for k, typical in weights.items() if s[k] < typical}
     larger = {"n_components": 2 * int(s["n_components"])} if "n_components" in s else {}
     return (first, larger) if first else (larger, {})
+
+
+def _livelier(s: Mapping[str, Any], gate: Any, used: float, *, dead: bool) -> Iterator[dict[str, Any]]:
+    """A sharper choice of units, and fewer per row; where units are `dead` also a cheaper code, or fewer units."""
+    slabs = gate is not None and "kl_gamma" not in s  # not HSVAE, whose alpha is a concentration
+    first = {"gate": "'straight-through-concrete'"} if gate == "sigmoid" else {}
+    yield first | ({"alpha": _short(max(s["alpha"] / 3, 0.02))} if slabs and s.get("alpha", 0) > 0.02 else {})
+    if dead:
+        name = "kl_gamma" if "kl_gamma" in s else "kl_z"
+        yield {name: _short(s[name] / 2)} if s.get(name) else {}
+        yield {"n_components": math.ceil(9 / 8 * max(used, 1))}
 
 
 def _short(value: float) -> float:

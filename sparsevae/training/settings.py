@@ -26,6 +26,7 @@ _KNOB = "such as {'kl_z': Cyclical(0, 1)} or {'kl_z': KeepMean('p_on', .1)}"
 _KNOBS = {
     **dict.fromkeys(("temperature", "tau", "tau_z", "slope", "sharpness"), POSITIVE),
     "slab_warmup": In(0, 1),
+    "alpha": In(0, 1, "()"),
 }
 
 

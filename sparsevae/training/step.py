@@ -10,10 +10,11 @@ A buffer has one shape. If rows come in several widths, each width has a `Feed` 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any, cast
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -23,6 +24,7 @@ from sparsevae.inputs.rows import BLOCK, floats
 from sparsevae.latent.codes import active, code_of
 from sparsevae.latent.model import LatentModel
 from sparsevae.latent.objective import Objective, nll
+from sparsevae.metrics.usage import Usage, usage_of
 from sparsevae.sampling.draw import Draw
 from sparsevae.sampling.gradients import points
 from sparsevae.sampling.noise import Noise, PerRow, Tape, mix, row_keys
@@ -36,6 +38,8 @@ from sparsevae.training.settings import Training
 
 REFERENCE_ROWS, RUIN_FACTOR = 128, 10.0
 """A model is ruined when -log p(x|z) of REFERENCE_ROWS rows exceeds its untrained value by a RUIN_FACTOR of it."""
+USAGE_ROWS = 4096
+"""A code is judged at the end of a run on this many rows."""
 _POSITION = ("step", "reported", "rate_factor", "retries", "waited", "stopped")  # numbers that a state contains
 
 
@@ -326,14 +330,46 @@ class Run:
         return found
 
     def activity(self) -> dict[str, float]:
-        """Active units and mean non-zeros per row of the code, on some training rows; for controllers the mean p_on.
+        """Active units, used units and mean non-zeros per row, on some training rows; for controllers the mean p_on.
 
-        A unit at its prior is not active; neither is a unit that is never on, although its KL may be large.
+        A unit at its prior is not active; neither is a unit that is never on, although its KL may be large. Units are
+        used by the code (`metrics.code_usage`); a code without gates has no such number.
         """
         with torch.no_grad(), evaluating(self.model):
-            q = self.model.encode(self.prepared(self.rows.take(self.watched)).x)
+            q = self._encoded(self.watched)
             used = active(q.mean.var(-2, correction=0), noisy=self.model.posterior.density)
             counts = used.sum(-1), (code_of(self.model, q) != 0).sum(-1)
             units, nonzeros = torch.stack([c.float().mean() for c in counts]).tolist()
             gates = {"p_on": float(q.p_on.mean())} if self.controllers and hasattr(q, "p_on") else {}
-            return {"active_units": units, "nonzeros": nonzeros} | gates
+            usage = _usage(self.model, [q], len(self.watched))
+            in_code = {"used": usage.used} if usage else {}
+            return {"active_units": units, "nonzeros": nonzeros} | in_code | gates
+
+    def usage(self) -> Usage | None:
+        """Usage of the code on at most `USAGE_ROWS` training rows, a mean over members; None without gates."""
+        items = some_items(self.items, USAGE_ROWS, self.training.seed)
+        with torch.no_grad(), evaluating(self.model):
+            return _usage(self.model, (self._encoded(part) for part in items.split(BLOCK)), len(items))
+
+    def _encoded(self, items: Tensor) -> Any:
+        """q(z|x) of some rows."""
+        return self.model.encode(self.prepared(self.rows.take(items)).x)
+
+
+def _usage(model: LatentModel, codes: Iterable[Any], n: int) -> Usage | None:
+    """Mean over members of the usage of the codes of q(z|x), (*members, B, J), of n rows in blocks.
+
+    None if there are no gates, or none is ever off.
+    """
+    on, empty, gated = torch.zeros(()), torch.zeros(()), False
+    for q in codes:
+        if not hasattr(q, "p_on"):
+            return None
+        gated = gated or bool((q.p_on < 1).any())
+        code = code_of(model, q) != 0
+        on = on + code.double().sum(-2).cpu()
+        empty = empty + (~code.any(-1)).double().sum(-1).cpu()
+    if not gated:
+        return None
+    members = zip((on / n).reshape(-1, on.shape[-1]).numpy(), (empty / n).flatten().tolist(), strict=True)
+    return Usage(*np.mean([usage_of(*member) for member in members], 0).tolist())

@@ -205,6 +205,7 @@ def made(active: int, n: int) -> Audit:
         gain=np.where(on, 2.0, 0.0),
         p_on=zero + 1,
         on=zero + 1,
+        empty=0.0,
         hoyer=0.0,
         aggregate_hoyer=0.0,
     )
@@ -273,9 +274,30 @@ def test_a_code_that_shows_under_half_of_its_active_units_has_no_right_size(show
     on = np.where(np.arange(64) < shown, 0.01, 0.0)
     found = Audit(**{**vars(made(62, 64)), "p_on": np.full(64, 0.3), "on": on})
     assert (found.verdict, found.n_in_code, found.to_dict()["n_in_code"]) == (verdict, shown, shown)
-    message = f"{verdict}: 62 of 64 units are active in draws; {shown} of them are on in the code of some row; "
+    message = f"{verdict}: 62 of 64 units are active in draws; {shown} of them are used by the code; "
     assert found.words.startswith(message)
     assert found.suggested_size == 64
+
+
+def test_the_code_is_judged_beside_the_draws() -> None:
+    """Of 64 units that are active in draws a code may use a few, or have the same ones on in every row."""
+    on = np.array([1.0] * 6 + [0.1] * 3 + [0.0] * 55)
+    found = Audit(**{**vars(made(64, 64)), "p_on": np.full(64, 0.3), "on": on, "empty": 0.25})
+    assert (found.n_in_code, found.verdict) == (9, "undecided")
+    assert (found.used.sum(), found.always_on.sum(), found.usage.dead) == (3, 6, 55)
+    line = "code: 3 of 64 units are used, 6 on in over 90 % of rows and 55 dead: this is pruning, a VAE of 6 units"
+    assert f"\n{line} would do; 6.3 non-zeros per row, 25.0% of rows empty" in str(found)
+    shown = found.to_dict()
+    assert shown["usage"] | {"usage_entropy": 0} == {
+        "used": 3,
+        "always_on": 6,
+        "dead": 55,
+        "nonzeros": pytest.approx(6.3),
+        "empty": 0.25,
+        "usage_entropy": 0,
+    }
+    assert sum(shown["units"]["always_on"]) == 6
+    assert "code:" not in str(made(3, 4))  # a code without gates
 
 
 def test_a_model_whose_every_code_is_zero_is_never_called_well_sized(planted_rows: Any) -> None:

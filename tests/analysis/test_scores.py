@@ -61,7 +61,8 @@ def evaluated(digits: Any, bits: Any) -> dict[str, dict[str, Any]]:
 def test_no_number_of_evaluate_is_left_out(evaluated: dict[str, dict[str, Any]]) -> None:
     for kind, r in evaluated.items():
         missing = set(r) - {n.key for n in numbers(r)} - set(WORDED)
-        dense = {"nonzeros_mode"} if kind == "vae" else set()
+        usage = {"nonzeros_mode", "used", "always_on", "dead", "empty", "usage_entropy"}
+        dense = usage if kind == "vae" else set()
         assert {k for k in missing if not k.startswith("kl_")} == dense, kind
     assert set(WORDED) <= {key for r in evaluated.values() for key in r}
 
@@ -118,6 +119,6 @@ def test_the_page_and_the_command_line_print_the_same(
     cards = re.findall(r'"name">(.*?)</div><div class="value">(.*?)</div><div class="note">(.*?)</div>', html)
     assert cli.main(["evaluate", str(tmp_path / "model"), "-d", str(tmp_path / "X.npy")]) == 0
     printed = [tuple(re.split("  +", line)) for line in capsys.readouterr().out.splitlines()[2:]]
-    of_the_page = {"units in use", "error of the mean row"}  # these need every code, and every row, at once
-    assert printed == [card for card in cards if card[0] not in of_the_page]
-    assert {card[0] for card in cards} >= of_the_page
+    assert printed == cards
+    assert {name for name, _, _ in cards} >= {"used units", "always on", "dead units", "empty codes", "usage entropy"}
+    assert {name for name, _, _ in cards} >= {"R2", "error of the mean row"}

@@ -312,6 +312,11 @@ EFFECTS: dict[str, tuple[dict[str, Any], Any]] = {
     # parameter: what else must be set for it to matter, another value than its default (or than the one set)
     "n_components": ({}, 5),
     "hidden": ({}, (9,)),
+    "decoder_hidden": ({}, (9,)),
+    "skip": ({"skip": False}, True),
+    "start": ({"skip": True, "start": "random"}, "rows"),
+    "patterns": ({}, 3),
+    "target_active": ({}, 2.0),
     "network": ({}, "conv"),
     "image_shape": ({"network": "conv"}, (2, 8)),
     "likelihood": ({}, "laplace"),

@@ -22,6 +22,7 @@ import scipy.sparse as sp
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sklearn.metrics import r2_score
 from torch import Tensor, nn
 
 import sparsevae as sv
@@ -612,6 +613,13 @@ def test_evaluate_agrees_with_the_methods(fitted: Any) -> None:
         assert numbers["rows"] == len(X)
         assert numbers["score"] == pytest.approx(est.score(X))
         assert numbers["nonzeros_mode"] == pytest.approx((Z != 0).sum(1).mean())
+        share = (Z != 0).mean(0)
+        used = (share > 0) & (share >= min(0.005, share.mean() / 4)) & (share <= 0.9)
+        found = [numbers[k] for k in ("used", "always_on", "dead")]
+        assert found == [used.sum(), (share > 0.9).sum(), 8 - used.sum() - (share > 0.9).sum()]
+        assert numbers["empty"] == pytest.approx((Z == 0).all(1).mean())
+        assert numbers["mean_mse"] == pytest.approx(X.astype(np.float64).var(0).mean(), rel=1e-5)
+        assert numbers["r2"] == pytest.approx(r2_score(X, R, multioutput="variance_weighted"), abs=1e-4)
         assert numbers["mse"] == pytest.approx(((R - X.astype(np.float64)) ** 2).mean(), rel=1e-4)
         for cap, mse in numbers["caps"].items():
             capped = est.inverse_transform(est.transform(X, max_active=cap))

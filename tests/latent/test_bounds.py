@@ -345,7 +345,7 @@ def test_vsc_at_alpha_one_is_the_vae(likelihood: str) -> None:
     """The same weights and noise give the same bounds; and the same training gives the same weights."""
     X = (small_data() > 0).astype(np.float32) if likelihood == "bernoulli" else small_data()
     settings = {"hidden": (16,), "likelihood": likelihood, "training": sv.Training(steps=25, batch_size=20, verbose=0)}
-    vae, vsc = sv.VAE(4, **settings).fit(X), sv.VSC(4, alpha=1, **settings).fit(X)
+    vae, vsc = sv.VAE(4, **settings).fit(X), sv.VSC(4, alpha=1, skip=False, **settings).fit(X)
     trained = vsc.model_.state_dict()
     for name, value in vae.model_.state_dict().items():
         assert torch.allclose(value, trained[name], atol=1e-5), name

@@ -11,6 +11,7 @@ import scipy.special
 import scipy.stats
 import torch
 from torch import Tensor
+from torch.distributions import Distribution
 
 import sparsevae as sv
 from sparsevae.distributions.gaussian import normal
@@ -53,6 +54,10 @@ def tiny(selection: str) -> LatentModel:
         model.prior.rho.copy_(torch.tensor(RHO))
         model.prior.selection.layer.bias.copy_(torch.tensor([0.5, 0.2]))  # so that the paper's ReLU is not all zero
     return model
+
+
+def no_encoder(x: Tensor) -> Distribution:
+    raise AssertionError("pseudo-inputs begin without the encoder")
 
 
 X = torch.randn(3, D, generator=torch.Generator().manual_seed(3))
@@ -197,7 +202,7 @@ def test_one_pseudo_input_is_a_fixed_prior_and_its_choice_costs_nothing(selectio
     model = tiny(selection)
     model.prior = PseudoInputs(J, D, 1, SELECTIONS[selection](D, 1))
     initialise(model.prior, torch.Generator().manual_seed(0))
-    model.prior.start(X)
+    model.prior.start(X, model.encode)
     q, p = model.encode(X), model.prior(X, model.encode)
     assert isinstance(p, Selected)
     assert p.choice.tolist() == [[1.0]] * 3
@@ -214,7 +219,7 @@ def test_one_pseudo_input_is_a_fixed_prior_and_its_choice_costs_nothing(selectio
 
 def test_inputs_begin_at_rows_again_from_the_first() -> None:
     prior = PseudoInputs(J, D, 5, SELECTIONS["softmax"](D, 5))
-    prior.start(X)
+    prior.start(X, no_encoder)
     assert torch.equal(prior.inputs.detach(), X[[0, 1, 2, 0, 1]])
 
 
@@ -305,9 +310,9 @@ def test_a_stack_begins_at_shared_rows_or_at_each_member_s_own(members: tuple[in
     prior = PseudoInputs(J, D, 5, SELECTIONS["softmax"](D, 5, members), members)
     own = torch.randn(*members, 3, D, generator=torch.Generator().manual_seed(0))
     index = [0, 1, 2, 0, 1]
-    prior.start(X)
+    prior.start(X, no_encoder)
     assert torch.equal(prior.inputs.detach(), X[index].expand(*members, 5, D))
-    prior.start(own)
+    prior.start(own, no_encoder)
     assert torch.equal(prior.inputs.detach(), own[..., index, :])
 
 
@@ -488,7 +493,7 @@ def test_a_reported_kl_is_a_bound_on_the_one_to_the_mixture_whatever_the_selecti
     """The paper's weights of 1e-12 would report next to no KL at all."""
     for selection in SELECTIONS:
         model = tiny(selection).eval()
-        model.prior.start(X)
+        model.prior.start(X, model.encode)
         with torch.no_grad():
             q, p = model.encode(X), model.prior(X, model.encode)
             z = Draw(Fresh(torch.Generator().manual_seed(0)), hard=True)(q.expand((4000, *q.batch_shape)))

@@ -1,6 +1,7 @@
 """Families: raw numbers in, the distribution they promise out."""
 
 import math
+import re
 
 import pytest
 import scipy.stats
@@ -28,7 +29,7 @@ from sparsevae.likelihoods.base import REGISTRY, Likelihood
 from sparsevae.likelihoods.bernoulli import BernoulliData
 from sparsevae.likelihoods.choose import HELP, LIKELIHOODS, users_of
 from sparsevae.likelihoods.counts import PoissonData
-from sparsevae.likelihoods.gaussian import FixedGaussianData, GaussianData, LaplaceData
+from sparsevae.likelihoods.gaussian import ColumnGaussianData, FixedGaussianData, GaussianData, LaplaceData
 from sparsevae.likelihoods.spike_slab import SpikeSlabData
 from sparsevae.sampling.choices import BITS
 from sparsevae.sampling.draw import Draw
@@ -47,6 +48,7 @@ FAMILIES = {
     "poisson": PoissonData(),
     "gaussian": GaussianData(1e-2),
     "fixed gaussian": FixedGaussianData(0.3),
+    "column gaussian": ColumnGaussianData(1e-2, 5),
     "laplace": LaplaceData(0.3),
     "spike and slab data": SpikeSlabData(1e-2),
 }
@@ -265,8 +267,9 @@ def test_what_a_score_means_and_which_units_it_has() -> None:
 def test_names() -> None:
     assert set(LIKELIHOODS) == {"auto", *REGISTRY} - {"tokens"}
     for name in LIKELIHOODS[1:]:
-        assert REGISTRY[name].of({"variance_floor": 0.1, "variance": 0.2}).width(1) in (1, 2, 3)
-    assert set(HELP.removesuffix(" or auto.").replace(" (learned variance)", "").split(", ")) == {*LIKELIHOODS[1:]}
+        assert REGISTRY[name].of({"variance_floor": 0.1, "variance": 0.2, "features": 1}).width(1) in (1, 2, 3)
+    listed = re.sub(r" \([^)]*\)", "", HELP.removesuffix(" or auto."))
+    assert set(listed.split(", ")) == {*LIKELIHOODS[1:]}
     assert users_of("variance") == "likelihood='fixed-gaussian' or 'laplace'"
     for bad in (0.0, -1.0, math.nan):
         with pytest.raises(ValueError, match="variance_floor must be above 0"):

@@ -655,7 +655,7 @@ def test_a_warning_ends_where_its_first_remedy_is_followed(cls: Any, settings: d
     with pytest.warns(sv.SparsityWarning) as caught:
         est = cls(**({"n_components": 16, "hidden": (32,), "training": sv.Training(**run)} | settings)).fit(rows)
     empty = "units are active" not in str(caught[0].message)
-    first = remedies(signature(est), 400, empty=empty)[0]
+    first = remedies(signature(est), 400, case="empty" if empty else "full")[0]
     of_training = {f"training__{k}": first.pop(k) for k in ("steps", "kl_warmup") if k in first}
     est.set_params(**first, **of_training).fit(rows)  # warnings are errors here
     assert est.history_[-1]["nonzeros"] > 0
@@ -740,13 +740,14 @@ def test_the_history_is_a_table_and_a_file(tmp_path: Path) -> None:
     settings = {"steps": 50, "report_every": 20, "validation_fraction": 0.2, "folder": str(tmp_path / "run")}
     est = make(training=settings).fit(X)
     terms = ["loss", "nll_x", "kl_z"]
-    assert list(est.history_[0]) == ["step", "epoch", *terms, "active_units", "nonzeros", "validation_loss"]
+    assert list(est.history_[0]) == ["step", "epoch", *terms, "active_units", "nonzeros", "used", "validation_loss"]
     assert est.history_.column("step") == [20, 40, 50]
     assert est.history_.column("epoch") == pytest.approx([4, 8, 10])  # 160 rows, 32 a step
     for row in est.history_:
         assert row["loss"] == pytest.approx(row["nll_x"] + row["kl_z"], rel=1e-4)
         assert 0 <= row["active_units"] <= 6
         assert 0 <= row["nonzeros"] <= 6
+        assert 0 <= row["used"] <= 6
     lines = (tmp_path / "run" / "history.jsonl").read_text().splitlines()
     assert [json.loads(line) for line in lines] == est.history_
     printed = str(est.history_).splitlines()
@@ -772,7 +773,8 @@ def test_reports_are_means_since_the_last_report() -> None:
 def test_nonzeros_and_active_units_are_those_of_the_code() -> None:
     est = make(training={"steps": 300, "kl_warmup": 0.9}).fit(X)
     assert est.history_[-1]["nonzeros"] == pytest.approx(est.transform(X).nnz / 200)
-    assert est.history_[-1]["active_units"] == est.evaluate(X)["active_units"]
+    for name in ("active_units", "used"):
+        assert est.history_[-1][name] == est.evaluate(X)[name]
 
 
 def test_live_numbers_of_sorted_rows_are_those_of_all() -> None:
