@@ -15,11 +15,10 @@ from sparsevae.distributions.counts import Counts
 from sparsevae.distributions.discrete_draws import TrainingDraw
 from sparsevae.distributions.family import Family, Matched, Reading
 from sparsevae.distributions.gaussian import Point, normal
-from sparsevae.distributions.log_normal import LogNormalSpikeSlab
 from sparsevae.distributions.logit_beta import LogitBeta
 from sparsevae.distributions.mixtures import spike_slab
 from sparsevae.distributions.one_hot import OneHotCode
-from sparsevae.distributions.spike_slab import SpikeSlab
+from sparsevae.distributions.spike_slab import LogNormalSpikeSlab, SpikeSlab
 from sparsevae.distributions.strip_counts import StripCounts
 from sparsevae.sampling.gradients import AlwaysOn, Estimator, per_member
 

@@ -13,12 +13,11 @@ from torch.distributions import Distribution
 from sparsevae.distributions.capped import Capped, shared_logit
 from sparsevae.distributions.counts import Counts
 from sparsevae.distributions.gaussian import normal
-from sparsevae.distributions.log_normal import LogNormalSpikeSlab
 from sparsevae.distributions.logit_beta import LogitBeta
 from sparsevae.distributions.mixtures import TwoNormals, spike_slab
 from sparsevae.distributions.one_hot import OneHotCode
 from sparsevae.distributions.patterns import PatternSpikeSlab
-from sparsevae.distributions.spike_slab import SpikeSlab, logit
+from sparsevae.distributions.spike_slab import LogNormalSpikeSlab, SpikeSlab, logit
 from sparsevae.networks.dense import Layer
 
 Encode = Callable[[Tensor], Distribution]

@@ -95,7 +95,7 @@ class HSVAE(Dial, Gates, Units, ObservedData, FromTexts, SparseCoder):
     >>> est = sv.HSVAE(32, kl_gamma=0.1, training=sv.Training(steps=300, verbose=0)).fit(X)
     >>> Z, gates = est.transform(X), est.gates(X)
     >>> Z.format, bool((abs(Z.data) > 0.1).all()), bool((abs(Z.toarray()) <= abs(est.posterior_means(X)["slab"])).all())
-    ('csr', True)
+    ('csr', True, True)
     """
 
     # For texts the weights are small, or the decoder ignores the code; and gates start open, or they close for good

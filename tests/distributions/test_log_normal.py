@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 from sparsevae.distributions.kl import divergence, unit_divergence
-from sparsevae.distributions.log_normal import LogNormalSpikeSlab
-from sparsevae.distributions.spike_slab import SpikeSlab
+from sparsevae.distributions.spike_slab import LogNormalSpikeSlab, SpikeSlab
 from sparsevae.sampling.draw import Draw
 from sparsevae.sampling.gradients import ScaledSigmoid, StraightThroughConcrete
 from sparsevae.sampling.noise import Fresh

@@ -10,9 +10,8 @@ import torch
 from sparsevae.distributions.family import Family
 from sparsevae.distributions.gaussian import normal
 from sparsevae.distributions.kl import divergence, unit_divergence
-from sparsevae.distributions.log_normal import LogNormalSpikeSlab
 from sparsevae.distributions.mixtures import TwoNormals
-from sparsevae.distributions.spike_slab import SpikeSlab
+from sparsevae.distributions.spike_slab import LogNormalSpikeSlab, SpikeSlab
 from sparsevae.inputs.scaling import Affine, UnitNorm
 from sparsevae.inputs.stats import Span
 from sparsevae.latent.objective import Objective, kl, nll

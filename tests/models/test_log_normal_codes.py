@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import sparsevae as sv
-from sparsevae.distributions.log_normal import LogNormalSpikeSlab
+from sparsevae.distributions.spike_slab import LogNormalSpikeSlab
 
 pytestmark = pytest.mark.filterwarnings("ignore::sparsevae.exceptions.SparsityWarning")
 X = sv.data.load("digits").X
