@@ -98,7 +98,7 @@ class SpikeSlab(Distribution):
 
     @property
     def mode(self) -> Tensor:
-        """The mode of the slab where the gate is more likely on, p_on > 1/2: loc there, exact zero elsewhere."""
+        """The slab's `loc` where the gate is more likely on, p_on > 1/2, exact zero elsewhere."""
         return torch.where(self.logits > 0, self.loc, 0.0)
 
     @property
@@ -110,17 +110,28 @@ class SpikeSlab(Distribution):
         """The distribution with all gates open: the slabs."""
         return SpikeSlab(torch.full_like(self.loc, torch.inf), self.loc, self.scale, self.gate, validate_args=False)
 
+    def slab(self, eps: Tensor, hard: bool) -> Tensor:
+        """A draw of the slabs as a function of eps ~ N(0, 1), both (..., J)."""
+        loc, scale = self.loc, self.scale
+        if not hard and self.warmth is not None:
+            loc, scale = self.warmth * loc, scale**self.warmth
+        return torch.addcmul(loc, scale, eps)
+
+    def slab_log_prob(self, value: Tensor) -> Tensor:
+        """Log-density of each slab, (..., J); any finite number where the value is 0."""
+        eps = (value - self.loc) / self.scale
+        return -0.5 * eps.square() - self.scale.log() - HALF_LOG_2PI
+
+    def slab_entropy(self) -> Tensor:
+        """Entropy of each slab, (..., J)."""
+        return self.scale.log() + 0.5 + HALF_LOG_2PI
+
     def draw(self, eps: Tensor, u: Tensor, hard: bool) -> Tensor:
         """The draw as a function of its noise: eps ~ N(0,1) and u ~ U(0,1), both (..., J).
 
         With a `warmth` w a relaxed draw has the slab N(w loc, scale^(2w)): pure noise at w = 0, the slab at w = 1.
         """
-        loc, scale = self.loc, self.scale
-        if not hard:
-            eps = eps if self.gate is None else self.gate.couple(eps)
-            if self.warmth is not None:
-                loc, scale = self.warmth * loc, scale**self.warmth
-        slab = torch.addcmul(loc, scale, eps)
+        slab = self.slab(eps if hard or self.gate is None else self.gate.couple(eps), hard)
         if hard:
             slab = torch.where(slab == 0, torch.finfo(slab.dtype).tiny, slab)  # an exact 0 would count as the spike
             return torch.where(switch(self.logits, u), slab, 0.0)
@@ -143,14 +154,12 @@ class SpikeSlab(Distribution):
     def log_prob(self, value: Tensor) -> Tensor:
         if self._validate_args:
             self._validate_sample(value)
-        eps = (value - self.loc) / self.scale
-        slab = -0.5 * eps.square() - self.scale.log() - HALF_LOG_2PI
-        return torch.where(value == 0, logsigmoid(-self.logits), logsigmoid(self.logits) + slab).sum(-1)
+        on = logsigmoid(self.logits) + self.slab_log_prob(value)
+        return torch.where(value == 0, logsigmoid(-self.logits), on).sum(-1)
 
     def entropy(self) -> Tensor:
         """Entropy with respect to the mixed measure: H(gate) + p_on H(slab), summed over units."""
-        slab = self.p_on * (self.scale.log() + 0.5 + HALF_LOG_2PI)
-        return (-_plogp(self.logits) - _plogp(-self.logits) + slab).sum(-1)
+        return (-_plogp(self.logits) - _plogp(-self.logits) + self.p_on * self.slab_entropy()).sum(-1)
 
 
 def _plogp(a: Tensor) -> Tensor:
@@ -236,6 +245,82 @@ def _spike_slab(q: SpikeSlab, p: SpikeSlab) -> Tensor:
 @register_kl(SpikeSlab, SpikeSlab)
 def _torch_spike_slab(q: SpikeSlab, p: SpikeSlab) -> Tensor:
     return _spike_slab(q, p).sum(-1)
+
+
+class LogNormalSpikeSlab(SpikeSlab):
+    r"""Each unit is exactly zero with probability 1 - p_on, else log-normal: a sparse code without negative values.
+
+    .. math:: z_j \sim (1 - p_j)\,\delta_0 + p_j\,e^{y_j}, \qquad y_j \sim \mathcal N(m_j, s_j^2)
+
+    `loc` and `scale` are mean and standard deviation of the slab, e^(m + s^2/2) and loc sqrt(e^(s^2) - 1). The
+    exponential is one-to-one, so the KL of two slabs is that of the Gaussians of their logarithms.
+
+    Parameters
+    ----------
+    logits : Tensor (..., J)
+        Gate logits.
+    log_loc, log_scale : Tensor (..., J)
+        Mean m and standard deviation s of the logarithm of the slab.
+    gate : Estimator, optional
+        Passes a gradient through the gate in `rsample`, as in `SpikeSlab`.
+    finite : bool
+        States that all logits are finite, so that a KL to this distribution need not check it.
+    """
+
+    arg_constraints: ClassVar = {
+        "logits": constraints.independent(constraints.real, 1),
+        "log_loc": constraints.independent(constraints.real, 1),
+        "log_scale": constraints.independent(constraints.positive, 1),
+    }
+    support = constraints.independent(constraints.nonnegative, 1)
+
+    def __init__(
+        self,
+        logits: Tensor,
+        log_loc: Tensor,
+        log_scale: Tensor,
+        gate: Estimator | None = None,
+        validate_args: bool | None = None,
+        *,
+        finite: bool = False,
+    ) -> None:
+        logits, self.log_loc, self.log_scale = broadcast_all(logits, log_loc, log_scale)
+        variance = self.log_scale.square()
+        loc = torch.exp(self.log_loc + 0.5 * variance)
+        super().__init__(logits, loc, loc * torch.expm1(variance).sqrt(), gate, validate_args, finite=finite)
+
+    def expand(self, batch_shape: Shape, _instance: Distribution | None = None) -> LogNormalSpikeSlab:
+        shape = torch.Size(batch_shape) + self.event_shape
+        logits, m, s = (tensor.expand(shape) for tensor in (self.logits, self.log_loc, self.log_scale))
+        return LogNormalSpikeSlab(logits, m, s, self.gate, False, finite=self.finite)
+
+    def with_gates_open(self) -> LogNormalSpikeSlab:
+        """The distribution with all gates open: the slabs."""
+        return LogNormalSpikeSlab(torch.full_like(self.loc, torch.inf), self.log_loc, self.log_scale, self.gate, False)
+
+    def slab(self, eps: Tensor, hard: bool) -> Tensor:
+        return torch.addcmul(self.log_loc, self.log_scale, eps).exp()
+
+    def slab_log_prob(self, value: Tensor) -> Tensor:
+        """That of log z minus log z, the logarithm of the derivative; -inf for values below 0."""
+        log_z = torch.where(value > 0, value, 1.0).log()
+        eps = (log_z - self.log_loc) / self.log_scale
+        found = -0.5 * eps.square() - self.log_scale.log() - HALF_LOG_2PI - log_z
+        return torch.where(value < 0, -torch.inf, found)
+
+    def slab_entropy(self) -> Tensor:
+        return self.log_loc + self.log_scale.log() + 0.5 + HALF_LOG_2PI
+
+
+@pair(LogNormalSpikeSlab, LogNormalSpikeSlab)
+def _log_normal(q: LogNormalSpikeSlab, p: LogNormalSpikeSlab) -> Tensor:
+    """The KL of spike-and-slabs whose slabs are the Gaussians of the logarithms."""
+    return spike_slab_kl(q.logits, q.log_loc, q.log_scale, p.logits, p.log_loc, p.log_scale, finite=p.finite)
+
+
+@register_kl(LogNormalSpikeSlab, LogNormalSpikeSlab)
+def _torch_log_normal(q: LogNormalSpikeSlab, p: LogNormalSpikeSlab) -> Tensor:
+    return _log_normal(q, p).sum(-1)
 
 
 @draw_from.register

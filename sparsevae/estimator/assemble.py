@@ -122,7 +122,9 @@ def assemble(
     encoding = encoder(est, sizes, weights)
     decoding = decoder(est, sizes, weights) if est.decodes else nn.Identity()
     initialise(prior, weights)
-    return model_class(encoding, posterior, decoding, likelihood, prior)
+    model = model_class(encoding, posterior, decoding, likelihood, prior)
+    model.code_kind = est.value("code")
+    return model
 
 
 class Room(Ration):

@@ -30,9 +30,10 @@ from sparsevae.inputs.base import Array
 from sparsevae.inputs.kind import as_list
 from sparsevae.inputs.rows import to_csr
 from sparsevae.inputs.texts import Text, Texts
+from sparsevae.latent.codes import KINDS
 from sparsevae.latent.objective import Term, free_bits, kl
 from sparsevae.networks.architectures import NETWORKS, chosen
-from sparsevae.parameters import check_caps, check_parameters, parameters
+from sparsevae.parameters import check_caps, check_parameters, check_value, parameters
 from sparsevae.training.loop import Watch
 from sparsevae.training.settings import Training
 
@@ -47,6 +48,7 @@ class _Absent:
     decoder_hidden: tuple[int, ...] | None = None
     skip: bool | None = None
     start: str | None = None
+    code: str | None = None
     likelihood: str = "auto"
 
 
@@ -274,24 +276,28 @@ class SparseCoder(Learned, _Absent, ClassNamePrefixFeaturesOutMixin, Transformer
     # -- codes --------------------------------------------------------------------------------------------------
 
     @fitted
-    def transform(self, X: Any, *, max_active: int | None = None) -> Any:
-        """The code of every row: the mode of q(z|x), deterministic.
+    def transform(self, X: Any, *, code: str | None = None, max_active: int | None = None) -> Any:
+        """The code of every row, deterministic: the mode of q(z|x), or another kind.
 
-        Sparse codes are a float32 CSR matrix with exact zeros, others a dense array. `max_active` keeps at most that
+        Sparse codes are a float32 CSR matrix with exact zeros, others a dense array. For codes with gates and slabs
+        `code` is "mode", the slab's mean where P(on) > 1/2, "gated", P(on) times the slab's mean, or "thresholded",
+        that product where its size is above .1; None is the model's own field `code`. `max_active` keeps at most that
         many of a row's non-zeros: those with the highest P(on), and of equally probable ones the largest absolute
         values.
         """
         own = self.fitted_
         blocks = own.blocks(own.rows(X))
+        if code is not None:
+            check_value("code", code, str, [OneOf(*KINDS)])
         if max_active is not None:
             POSITIVE.check("max_active", max_active, whole=True)
 
-        def code(x: Tensor) -> Tensor:
-            return own.code(own.model.encode(x), max_active)
+        def encode(x: Tensor) -> Tensor:
+            return own.code(own.model.encode(x), max_active, code)
 
         if own.sparse and not self._wants_frame():
-            return blocks.in_order(to_csr(blocks.each(code)))
-        return blocks.map(code)
+            return blocks.in_order(to_csr(blocks.each(encode)))
+        return blocks.map(encode)
 
     @available_if(_has_bound)
     def draw_codes(self, X: Any, n: int = 1, *, seed: int = 0) -> Array:

@@ -39,7 +39,7 @@ def evaluate(est: SparseCoder, X: Any, caps: Sequence[int], n_samples: int) -> d
         q: Any = model.posterior_from(raw)
         trace = model.trace(batch, raw, Draw(PerRow(row_keys(x), seed), hard=True))
         sites = code_sites(trace)
-        in_code = (q.mode != 0)[:n].cpu().numpy()
+        in_code = (own.code(q) != 0)[:n].cpu().numpy()
         on_in_code += in_code.sum(0)
         n_empty += int((~in_code.any(1)).sum())
         drawn += sum(float(on(site)[:n].sum()) for site in sites)

@@ -9,6 +9,7 @@ from torch import nn
 
 from sparsevae.checks import POSITIVE, In, Note, OneOf
 from sparsevae.inputs.texts import Text
+from sparsevae.latent.codes import KINDS
 from sparsevae.latent.start import STARTS
 from sparsevae.likelihoods.choose import LIKELIHOODS, users_of
 from sparsevae.parameters import parameters
@@ -37,7 +38,9 @@ class ObservedData:
         "Sizes of the decoder's layers, from the code on; (): linear, a dictionary. None: `hidden`, reversed.",
     ] = None
     skip: Annotated[
-        bool | None, OneOf(0, 1), "A linear path beside each deep network. None: True for VSC on numbers, else False."
+        bool | None,
+        OneOf(0, 1),
+        "A linear path beside each deep network. None: True for VSC and HSVAE on numbers, else False.",
     ] = None
     likelihood: Annotated[
         str, OneOf(*LIKELIHOODS), "p(x|z). auto: bernoulli for 0/1 data, else gaussian, which learns its variance."
@@ -63,7 +66,7 @@ class Gates:
         str | None,
         OneOf(*STARTS),
         "Where the linear paths begin: random weights, or matched filters of a random decoder (transpose) or of the "
-        "data (rows, kmeans, subspaces). None: rows for VSC on numbers, else random.",
+        "data (rows, kmeans, subspaces). None: rows for VSC and HSVAE on numbers, else random.",
     ] = None
     gate: Annotated[
         str | None, OneOf(*GATES), "Gradient estimator of gates; None: sigmoid, for texts straight-through-concrete."
@@ -72,6 +75,12 @@ class Gates:
         tuple[float, float], POSITIVE, "Sharpness of the sigmoid gate at the first and the last step."
     ] = (50.0, 200.0)
     temperature: Annotated[float, POSITIVE, "Temperature of the concrete gates."] = 0.5
+    code: Annotated[
+        str | None,
+        OneOf(*KINDS),
+        "What transform returns: mode (the slab's mean where P(on) > 1/2), gated (P(on) times that mean), thresholded "
+        "(gated, zero where its size is at most .1). None: thresholded for HSVAE on numbers, else mode.",
+    ] = None
     kl_z: Annotated[float | None, In(0), "Weight of the KL of z in training; None: 1, for texts .05."] = None
 
 

@@ -17,7 +17,7 @@ from sparsevae.inputs.base import Array, Input
 from sparsevae.inputs.codes import read_codes
 from sparsevae.inputs.kind import as_list, check_kind
 from sparsevae.inputs.rows import place
-from sparsevae.latent.codes import capped
+from sparsevae.latent.codes import code_of, gated
 from sparsevae.latent.model import LatentModel
 from sparsevae.latent.objective import Objective
 from sparsevae.storage.codec import decode
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from sparsevae.estimator.coder import SparseCoder
 
 
-UNSET: dict[str, Any] = {"skip": False, "start": "random", "target_active": None}
+UNSET: dict[str, Any] = {"skip": False, "start": "random", "code": "mode", "target_active": None}
 """What None stands for where a model has no default of its own, and in stored models that are older than the field."""
 
 
@@ -131,14 +131,14 @@ class Fitted:
             found: Array = self.blocks(rows).map(lambda x: function(self.model.encode(x)))
         return found
 
-    def code(self, q: Distribution, max_active: int | None = None) -> Tensor:
-        """Codes, (B, J): modes of q(z|x), with at most `max_active` non-zeros per row."""
-        posterior = self.model.posterior
-        if max_active is None or max_active >= q.event_shape[0]:
-            return posterior.code(q.mode)
-        if not self.sparse:
-            raise ValueError(f"max_active needs a code with gates; {type(self.est).__name__} codes are dense. Use VSC.")
-        return posterior.code(capped(q, max_active))
+    def code(self, q: Distribution, max_active: int | None = None, kind: str | None = None) -> Tensor:
+        """Codes, (B, J), of a kind, with at most `max_active` non-zeros per row; None: the model's own kind."""
+        name = type(self.est).__name__
+        if kind not in (None, "mode") and not (self.sparse and gated(q)):
+            raise ValueError(f"code={kind!r} needs a code with gates and slabs; of {name} there is code='mode' alone.")
+        if max_active is not None and max_active < q.event_shape[0] and not self.sparse:
+            raise ValueError(f"max_active needs a code with gates; {name} codes are dense. Use VSC.")
+        return code_of(self.model, q, max_active, kind)
 
     # -- settings -----------------------------------------------------------------------------------------------
 

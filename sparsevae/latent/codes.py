@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution
 
-from sparsevae.latent.model import Site, Trace
+from sparsevae.latent.model import LatentModel, Site, Trace
 
 _CODES = ("z", "free")  # other latent variables, such as HSVAE's gamma, are no part of the code
 
@@ -36,13 +36,29 @@ def means_of(qs: Sequence[Any]) -> dict[str, Tensor]:
     return {name: torch.cat([getattr(q, kind) for q in qs], -1) for name, kind in kinds.items()}
 
 
-def capped(q: Any, cap: int) -> Tensor:
-    """The mode of q with at most `cap` of its non-zeros, (..., J); the others are set to zero.
+KINDS = ("mode", "gated", "thresholded")
+"""Codes of a spike-and-slab q: its mode; its mean, P(on) times the slab's mean; the entries of the mean whose square is
+above ACTIVE_VARIANCE, and zero elsewhere."""
+
+ACTIVE_VARIANCE = 0.01  # a unit is active if the variance over rows of the mean of q(z|x) is above this
+
+
+def code_of(model: LatentModel, q: Any, cap: int | None = None, kind: str | None = None) -> Tensor:
+    """Codes, (B, J), of a kind in KINDS, with at most `cap` non-zeros per row; None: all, and the model's own kind."""
+    kind = kind or model.code_kind
+    z: Tensor = q.mode if kind == "mode" else q.mean
+    if kind == "thresholded":
+        z = torch.where(z.square() > ACTIVE_VARIANCE, z, 0.0)
+    return model.posterior.code(z if cap is None or cap >= z.shape[-1] else capped(q, cap, z))
+
+
+def capped(q: Any, cap: int, z: Tensor | None = None) -> Tensor:
+    """A code z of q, by default its mode, with at most `cap` of its non-zeros, (..., J); the others are set to zero.
 
     Units are kept by largest `q.ranking`, then by largest |value|, then in order. If gates are never off, as with
     alpha = 1, all rankings are equal.
     """
-    z: Tensor = q.mode
+    z = q.mode if z is None else z
     on = z != 0
     by_size = _falling(torch.where(on, z.abs(), -1.0))  # units that are off come last
     gates = torch.where(on, q.ranking, -torch.inf).gather(-1, by_size)
@@ -53,9 +69,6 @@ def capped(q: Any, cap: int) -> Tensor:
 def _falling(values: Tensor) -> Tensor:
     """Indices that sort values along the last dimension, largest first; equal values stay in order."""
     return torch.sort(values, dim=-1, descending=True, stable=True).indices
-
-
-ACTIVE_VARIANCE = 0.01  # a unit is active if the variance over rows of the mean of q(z|x) is above this
 
 
 def active(spread: Tensor, *, noisy: bool, least: float = ACTIVE_VARIANCE) -> Tensor:

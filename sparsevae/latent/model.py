@@ -81,6 +81,7 @@ class LatentModel(nn.Module):
 
     labelled: ClassVar[bool] = False  # True if units correspond to labels, so that n_components is fixed by y
 
+    code_kind: str = "mode"  # the kind of code that `codes.code_of` returns
     prior: Any  # a Prior, or None
 
     def __init__(

@@ -18,12 +18,13 @@ from sparsevae.distributions.gaussian import Point, normal
 from sparsevae.distributions.logit_beta import LogitBeta
 from sparsevae.distributions.mixtures import spike_slab
 from sparsevae.distributions.one_hot import OneHotCode
-from sparsevae.distributions.spike_slab import SpikeSlab
+from sparsevae.distributions.spike_slab import LogNormalSpikeSlab, SpikeSlab
 from sparsevae.distributions.strip_counts import StripCounts
 from sparsevae.sampling.gradients import AlwaysOn, Estimator, per_member
 
 _SCALE_FLOOR = 1e-4  # keeps log q finite if the variance of a posterior goes to 0
 _LOG_VARIANCE_CAP = 20.0  # the same if it grows: a standard deviation of 22,026, the prior's being 1
+_LARGEST = 1e6  # of a log-normal slab
 
 
 def _deviation(log_variance: Tensor) -> Tensor:
@@ -75,6 +76,20 @@ class SpikeSlabPosterior(Family):
         zeros, narrow = torch.zeros_like(found.value), torch.full_like(found.size, -2.0)
         weight = torch.cat([found.value, zeros, found.gate])
         return Reading(weight, torch.cat([torch.zeros_like(found.size), narrow, -found.threshold]))
+
+
+class LogNormalPosterior(SpikeSlabPosterior):
+    """raw = (r, log-variance of log z, gate logits) -> LogNormalSpikeSlab with log-means log softplus(r).
+
+    So slabs are near r where r is above 1, and a linear encoder begins as a matched filter here too. The variance of
+    log z is at most e^2, so that means are finite.
+    """
+
+    def forward(self, raw: Tensor) -> Distribution:
+        r, log_variance, logits = raw.chunk(3, -1)
+        log_loc = torch.log(softplus(r.clamp_max(_LARGEST)) + _SCALE_FLOOR)
+        scale = _deviation(log_variance.clamp_max(2.0))
+        return LogNormalSpikeSlab(self.gate.distribution_logits(logits), log_loc, scale, self.gate, validate_args=False)
 
 
 class WarmSpikeSlabPosterior(SpikeSlabPosterior):
@@ -189,6 +204,7 @@ class HierarchicalPosterior(Family):
 
     parts: ClassVar[int] = 4
     sparse: ClassVar[bool] = True
+    startable: ClassVar[bool] = True
 
     def __init__(self, gate: Estimator, spike: float = 0.0, n_gamma: int = 1, n_z: int = 1) -> None:
         super().__init__()
@@ -204,6 +220,17 @@ class HierarchicalPosterior(Family):
         unclamped = softplus(raw[..., raw.shape[-1] // 2 :]) + 1e-5
         a, b = (unclamped.detach().clamp(0.5, 100.0) + (unclamped - unclamped.detach())).chunk(2, -1)
         return LogitBeta(a, b, validate_args=False)
+
+    def matched(self, found: Matched) -> Reading:
+        """Slabs begin narrow, as in `SpikeSlabPosterior`; at the threshold of a gate a = b = 1.
+
+        a falls and b rises with the gate logit l, by softplus(.54 -+ l / 2): P(on) follows l within the clamp.
+        """
+        zeros, narrow = torch.zeros_like(found.value), torch.full_like(found.size, math.log(math.expm1(math.exp(-1))))
+        half, level = 0.5 * found.gate, 0.5 * found.threshold
+        one = math.log(math.expm1(1.0))
+        weight = torch.cat([found.value, zeros, -half, half])
+        return Reading(weight, torch.cat([torch.zeros_like(narrow), narrow, one + level, one - level]))
 
     def given(self, raw: Tensor, gamma: Tensor) -> Distribution:
         """q(z|gamma, x) for the logit of gamma, (..., J)."""

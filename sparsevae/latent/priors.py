@@ -16,7 +16,7 @@ from sparsevae.distributions.gaussian import normal
 from sparsevae.distributions.logit_beta import LogitBeta
 from sparsevae.distributions.mixtures import PatternSpikeSlab, TwoNormals, spike_slab
 from sparsevae.distributions.one_hot import OneHotCode
-from sparsevae.distributions.spike_slab import SpikeSlab, logit
+from sparsevae.distributions.spike_slab import LogNormalSpikeSlab, SpikeSlab, logit
 from sparsevae.networks.dense import Layer
 
 Encode = Callable[[Tensor], Distribution]
@@ -88,6 +88,17 @@ class FixedSpikeSlab(StandardNormal):
 
     def marginal(self, encode: Encode) -> Distribution:
         return SpikeSlab(self.logits, self.loc, self.scale, validate_args=False, finite=self.finite)
+
+
+class FixedLogNormal(FixedSpikeSlab):
+    """Each unit is on with probability alpha, and then log-normal: log z ~ N(-1, 1), so that E[z^2 | on] = 1."""
+
+    def __init__(self, n_components: int, alpha: float | list[float]) -> None:
+        super().__init__(n_components, alpha)
+        self.loc.fill_(-1.0)
+
+    def marginal(self, encode: Encode) -> Distribution:
+        return LogNormalSpikeSlab(self.logits, self.loc, self.scale, validate_args=False, finite=self.finite)
 
 
 class FixedCounts(Prior):

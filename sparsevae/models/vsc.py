@@ -8,19 +8,24 @@ from typing import Annotated, Any, ClassVar
 
 from torch import Generator
 
-from sparsevae.checks import POSITIVE, In
+from sparsevae.checks import POSITIVE, In, OneOf
 from sparsevae.estimator.assemble import Build, DataSpec, assemble
 from sparsevae.estimator.coder import SparseCoder
 from sparsevae.estimator.fields import Dial, FromTexts, Gates, ObservedData, gate_of, prior_share
 from sparsevae.latent.objective import Objective, nll
-from sparsevae.latent.posteriors import SlabPosterior, SpikeSlabPosterior
-from sparsevae.latent.priors import FixedSpikeSlab, Patterns
+from sparsevae.latent.posteriors import LogNormalPosterior, SlabPosterior, SpikeSlabPosterior
+from sparsevae.latent.priors import FixedLogNormal, FixedSpikeSlab, Patterns
 from sparsevae.parameters import parameters
 
 DEFAULTS_OF_GATES: dict[str, dict[str, Any]] = {
     "numbers": {"kl_z": 1.0, "gate": "sigmoid"},
     "texts": {"kl_z": 0.05, "gate": "straight-through-concrete"},
 }
+SLABS: dict[str, tuple[type[SpikeSlabPosterior], type[FixedSpikeSlab]]] = {
+    "normal": (SpikeSlabPosterior, FixedSpikeSlab),
+    "log-normal": (LogNormalPosterior, FixedLogNormal),
+}
+"""Posterior and prior by the name of the slab."""
 
 
 @parameters
@@ -66,6 +71,16 @@ class VSC(Dial, Gates, ObservedData, FromTexts, SparseCoder):
     patterns: Annotated[
         int, In(0), "Learn a prior of so many patterns, which units are on together; 0: units are independent."
     ] = 0
+    slab: Annotated[
+        str, OneOf(*SLABS), "Distribution of a unit that is on: N(0, 1), or log-normal, for codes without negatives."
+    ] = "normal"
+
+    def rules(self) -> None:
+        if self.slab != "normal" and (self.alpha == 1 or self.patterns):
+            raise ValueError(
+                f"slab={self.slab!r} is for alpha below 1 and patterns=0; got alpha={self.alpha!r} and "
+                f"patterns={self.patterns!r}."
+            )
 
     def defaults_for(self, kind: str, n_rows: int) -> dict[str, Any]:
         found = super().defaults_for(kind, n_rows)
@@ -79,8 +94,9 @@ class VSC(Dial, Gates, ObservedData, FromTexts, SparseCoder):
         alpha = prior_share(self, n, self.value("alpha")) if self.alpha is None else self.alpha
         gate, schedules = gate_of(self)
         dense = alpha == 1
-        posterior = SlabPosterior() if dense else SpikeSlabPosterior(gate)
-        prior = Patterns(n, patterns, alpha) if patterns else FixedSpikeSlab(n, alpha)
+        family, fixed = SLABS[self.slab]
+        posterior = SlabPosterior() if dense else family(gate)
+        prior = Patterns(n, patterns, alpha) if patterns else fixed(n, alpha)
         model = assemble(self, data, posterior, prior, weights)
         objective = Objective(nll, self.kl_term(), weights={"kl_z": float(self.value("kl_z"))})
         return Build(model, objective, {} if dense else schedules)

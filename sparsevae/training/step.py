@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from sparsevae.exceptions import unknown
 from sparsevae.inputs.batch import Batch, Examples
 from sparsevae.inputs.rows import BLOCK, floats
-from sparsevae.latent.codes import active
+from sparsevae.latent.codes import active, code_of
 from sparsevae.latent.model import LatentModel
 from sparsevae.latent.objective import Objective, nll
 from sparsevae.metrics.usage import Usage, usage_of
@@ -377,10 +377,10 @@ class Run:
         with torch.no_grad(), evaluating(self.model):
             q = self._encoded(self.watched)
             used = active(q.mean.var(-2, correction=0), noisy=self.model.posterior.density)
-            counts = used.sum(-1), (q.mode != 0).sum(-1)
+            counts = used.sum(-1), (code_of(self.model, q) != 0).sum(-1)
             units, nonzeros = torch.stack([c.float().mean() for c in counts]).tolist()
             gates = {"p_on": float(q.p_on.mean())} if self.controllers and hasattr(q, "p_on") else {}
-            usage = _usage([q], len(self.watched))
+            usage = _usage(self.model, [q], len(self.watched))
             in_code = {"used": usage.used} if usage else {}
             return {"active_units": units, "nonzeros": nonzeros} | in_code | gates
 
@@ -388,15 +388,15 @@ class Run:
         """Usage of the code on at most `USAGE_ROWS` training rows, a mean over members; None without gates."""
         items = some_items(self.items, USAGE_ROWS, self.training.seed)
         with torch.no_grad(), evaluating(self.model):
-            return _usage((self._encoded(part) for part in items.split(BLOCK)), len(items))
+            return _usage(self.model, (self._encoded(part) for part in items.split(BLOCK)), len(items))
 
     def _encoded(self, items: Tensor) -> Any:
         """q(z|x) of some rows."""
         return self.model.encode(self.prepared(self.rows.take(items)).x)
 
 
-def _usage(codes: Iterable[Any], n: int) -> Usage | None:
-    """Mean over members of the usage of modes of q(z|x), (*members, B, J), of n rows in blocks.
+def _usage(model: LatentModel, codes: Iterable[Any], n: int) -> Usage | None:
+    """Mean over members of the usage of the codes of q(z|x), (*members, B, J), of n rows in blocks.
 
     None if there are no gates, or none is ever off.
     """
@@ -405,7 +405,7 @@ def _usage(codes: Iterable[Any], n: int) -> Usage | None:
         if not hasattr(q, "p_on"):
             return None
         gated = gated or bool((q.p_on < 1).any())
-        code = q.mode != 0
+        code = code_of(model, q) != 0
         on = on + code.double().sum(-2).cpu()
         empty = empty + (~code.any(-1)).double().sum(-1).cpu()
     if not gated:

@@ -342,6 +342,8 @@ EFFECTS: dict[str, tuple[dict[str, Any], Any]] = {
     "mmd_weight": ({}, 3.0),
     "alpha": ({}, 0.4),
     "gate": ({}, "straight-through"),
+    "code": ({}, "gated"),
+    "slab": ({}, "log-normal"),
     "sharpness": ({"gate": "sigmoid"}, (20.0, 30.0)),
     "temperature": ({"gate": "straight-through-concrete"}, 2.0),
     "spike_scale": ({}, 0.05),

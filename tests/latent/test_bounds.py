@@ -20,8 +20,8 @@ from sparsevae.distributions.spike_slab import SpikeSlab, logit
 from sparsevae.latent.bounds import SPREAD, Bounds, bounds, log_weights
 from sparsevae.latent.model import LatentModel, Trace
 from sparsevae.latent.objective import Objective, kl, nll
-from sparsevae.latent.posteriors import GaussianPosterior, SlabPosterior, SpikeSlabPosterior
-from sparsevae.latent.priors import FixedSpikeSlab, StandardNormal
+from sparsevae.latent.posteriors import GaussianPosterior, LogNormalPosterior, SlabPosterior, SpikeSlabPosterior
+from sparsevae.latent.priors import FixedLogNormal, FixedSpikeSlab, StandardNormal
 from sparsevae.likelihoods.gaussian import FixedGaussianData
 from sparsevae.networks.dense import Linear, initialise, mlp
 from sparsevae.sampling.draw import Draw
@@ -436,3 +436,51 @@ def test_a_posterior_in_encode_alone_is_refused() -> None:
         class Other(LatentModel):
             def encode(self, x: Tensor) -> Distribution:
                 return super().encode(x)
+
+
+# -- log-normal slabs: two units, log p(x) by quadrature -----------------------------------------------------------
+
+
+class FixedCode(nn.Module):
+    """x -> the raw numbers of (mean, log-variance of log z, gate logit) for two units, the same for every row."""
+
+    def __init__(self, mean: float, log_variance: float, p_on: float) -> None:
+        super().__init__()
+        r = math.log(math.expm1(mean))
+        self.register_buffer("raw", torch.tensor([r, log_variance, logit(p_on)]).repeat_interleave(2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.raw.expand(*x.shape[:-1], -1)
+
+
+def log_normal_likelihood(x: np.ndarray) -> float:
+    """log p(x) with the first two columns of W: each pattern of gates by quadrature over log z ~ N(-1, 1)."""
+    y, h = np.linspace(-9.0, 7.0, 321, retstep=True)
+    grid = np.stack(np.meshgrid(y, y, indexing="ij"), -1).reshape(-1, 2)
+    weight = np.exp(scipy.stats.norm.logpdf(grid, -1.0, 1.0).sum(1)) * h**2
+    found = []
+    for g in itertools.product([0, 1], repeat=2):
+        prior = sum(g) * math.log(ALPHA) + (2 - sum(g)) * math.log1p(-ALPHA)
+        error = x - (np.exp(grid) * g) @ W[:, :2].T - SHIFT
+        density = scipy.stats.norm.logpdf(error, 0.0, VARIANCE**0.5).sum(1)
+        found.append(prior + scipy.special.logsumexp(density, b=weight))
+    return float(scipy.special.logsumexp(found))
+
+
+@pytest.mark.parametrize(
+    ("mean", "log_variance", "p_on"), [(math.exp(-1), 0.0, ALPHA), (0.6, 0.2, 0.5), (0.8, -2.0, 0.6)]
+)
+def test_bounds_with_log_normal_slabs_lie_below_the_likelihood(mean: float, log_variance: float, p_on: float) -> None:
+    """In the mean, and with the prior as posterior the importance bound is tight."""
+    decoder = Linear(2, D)
+    with torch.no_grad():
+        decoder.weight.copy_(torch.tensor(W[:, :2]))
+        decoder.bias.copy_(torch.tensor(SHIFT))
+    encoder, posterior = FixedCode(mean, log_variance, p_on), LogNormalPosterior(ScaledSigmoid())
+    model = LatentModel(encoder, posterior, decoder, FixedGaussianData(VARIANCE), FixedLogNormal(2, ALPHA)).eval()
+    exact = torch.tensor([log_normal_likelihood(np.float64(x)) for x in ROWS])
+    b = run_repeatedly(model, 100, 100)
+    for estimates in (b.elbo, b.importance):
+        assert bool((estimates.mean(0) <= exact + 3 * estimates.std(0) / 10).all())
+    if p_on == ALPHA:
+        assert float((run_repeatedly(model, 10_000, 5).importance.mean(0) - exact).abs().max()) < 0.01

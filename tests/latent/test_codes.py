@@ -8,18 +8,24 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 import torch
+from torch import nn
 
 import sparsevae as sv
 from sparsevae.distributions.one_hot import OneHotCode
 from sparsevae.distributions.spike_slab import SpikeSlab
 from sparsevae.inputs.labels import read_labels
-from sparsevae.latent.codes import capped
+from sparsevae.latent.codes import capped, code_of
+from sparsevae.latent.model import LatentModel
 from sparsevae.latent.packing import pack
+from sparsevae.latent.posteriors import SpikeSlabPosterior
+from sparsevae.latent.priors import FixedSpikeSlab
+from sparsevae.likelihoods.base import Likelihood
 from sparsevae.models import SUPERVISED
 from sparsevae.models import known as every_model
 from sparsevae.report import figures
 from sparsevae.report.figures import sweep
 from sparsevae.report.view import make_view
+from sparsevae.sampling.gradients import ScaledSigmoid
 
 pytestmark = pytest.mark.filterwarnings("ignore::sparsevae.exceptions.SparsityWarning")
 _rng = np.random.default_rng(0)
@@ -290,3 +296,33 @@ def test_a_code_without_values_to_redraw_has_no_likes_but_other_codes_of_the_ite
     with pytest.raises(ValueError, match=r"are whole numbers.*inverse_transform\(draw_codes\(X, n\)\[:, 0\]\).*sample"):
         est.sample_like(X[:1], 5)
     assert est.inverse_transform(est.draw_codes(X[:1], 5)[:, 0]).shape == (5, 16)
+
+
+def test_kinds_of_codes_by_hand() -> None:
+    """P(on) of 1/5, 2/5 and 4/5; a mean of .09 is not above .1."""
+    p_on, loc = torch.tensor([[0.2, 0.4, 0.8]]), torch.tensor([[0.45, -2.0, 3.0]])
+    q = SpikeSlab(torch.logit(p_on), loc, torch.ones(1, 3))
+    wanted = {
+        "mode": [0.0, 0.0, 3.0],
+        "gated": [0.09, -0.8, 2.4],
+        "thresholded": [0.0, -0.8, 2.4],
+    }
+    posterior = SpikeSlabPosterior(ScaledSigmoid())
+    model = LatentModel(nn.Identity(), posterior, nn.Identity(), Likelihood(), FixedSpikeSlab(3, 0.3))
+    for kind, code in wanted.items():
+        assert code_of(model, q, kind=kind)[0].tolist() == pytest.approx(code)
+    assert code_of(model, q)[0].tolist() == wanted["mode"]
+    model.code_kind = "thresholded"
+    assert code_of(model, q)[0].tolist() == pytest.approx(wanted["thresholded"])
+    assert code_of(model, q, 1)[0].tolist() == pytest.approx([0.0, 0.0, 2.4])
+
+
+def test_kinds_of_codes_are_refused_where_there_is_one() -> None:
+    x = np.random.default_rng(0).normal(size=(40, 5)).astype(np.float32)
+    settings = {"hidden": (4,), "training": sv.Training(steps=2, verbose=0)}
+    for est, name in ((sv.VAE(3, **settings), "VAE"), (sv.SDLGM(3, cap=2, **settings), "SDLGM")):
+        est.fit(x).transform(x, code="mode")
+        with pytest.raises(ValueError, match=f"code='gated' needs a code with gates and slabs; of {name}"):
+            est.transform(x, code="gated")
+        with pytest.raises(ValueError, match="code must be 'mode', 'gated' or 'thresholded', got 'best'"):
+            est.transform(x, code="best")

@@ -11,18 +11,19 @@ from sparsevae.distributions.family import Family
 from sparsevae.distributions.gaussian import normal
 from sparsevae.distributions.kl import divergence, unit_divergence
 from sparsevae.distributions.mixtures import TwoNormals
-from sparsevae.distributions.spike_slab import SpikeSlab
+from sparsevae.distributions.spike_slab import LogNormalSpikeSlab, SpikeSlab
 from sparsevae.inputs.scaling import Affine, UnitNorm
 from sparsevae.inputs.stats import Span
 from sparsevae.latent.objective import Objective, kl, nll
 from sparsevae.latent.posteriors import (
     GaussianPosterior,
+    LogNormalPosterior,
     PointPosterior,
     SlabPosterior,
     SpikeSlabPosterior,
     WarmSpikeSlabPosterior,
 )
-from sparsevae.latent.priors import FixedSpikeSlab, SparseNormals, StandardNormal
+from sparsevae.latent.priors import FixedLogNormal, FixedSpikeSlab, SparseNormals, StandardNormal
 from sparsevae.likelihoods.base import REGISTRY, Likelihood
 from sparsevae.likelihoods.bernoulli import BernoulliData
 from sparsevae.likelihoods.choose import HELP, LIKELIHOODS, users_of
@@ -38,6 +39,7 @@ from sparsevae.training.knobs import knobs
 FAMILIES = {
     "gaussian posterior": GaussianPosterior(),
     "spike and slab": SpikeSlabPosterior(ScaledSigmoid()),
+    "log-normal spike and slab": LogNormalPosterior(ScaledSigmoid()),
     "warm spike and slab": WarmSpikeSlabPosterior(ScaledSigmoid()),
     "slab": SlabPosterior(),
     "point": PointPosterior(),
@@ -94,6 +96,11 @@ def test_posteriors_by_hand() -> None:
     q = SpikeSlabPosterior(ScaledSigmoid())(raw)
     assert isinstance(q, SpikeSlab)
     assert (float(q.loc), float(q.scale), float(q.logits)) == pytest.approx((0.5, 3.0001, 1.0))
+    e = LogNormalPosterior(ScaledSigmoid())(raw)
+    assert isinstance(e, LogNormalSpikeSlab)
+    log_loc = math.log(math.log1p(math.exp(0.5)) + 1e-4)
+    found = (float(e.log_loc), float(e.log_scale), float(e.logits))
+    assert found == pytest.approx((log_loc, math.e + 1e-4, 1.0))  # a variance of log z of 9 is cut to e^2
     for family in (GaussianPosterior(), SlabPosterior()):
         d = family(raw[:, :2])
         assert float(d.mean) == 0.5
@@ -283,6 +290,10 @@ def test_priors() -> None:
     assert s.p_on.tolist() == pytest.approx([0.2] * 3)
     assert float(s.log_prob(torch.zeros(3))) == pytest.approx(3 * math.log(0.8))
     assert bool((FixedSpikeSlab(3, 1.0).logits == math.inf).all())
+    e = FixedLogNormal(3, 0.2)(x, lambda x: None)
+    assert e.p_on.tolist() == pytest.approx([0.2] * 3)
+    assert (e.variance + e.mean.square()).tolist() == pytest.approx([0.2] * 3)  # E[z^2 | on] = 1
+    assert FixedLogNormal(3, 0.2).state_dict() == {}
     each = FixedSpikeSlab(3, [0.1, 1.0])(x, lambda x: None)
     assert each.batch_shape == (2, 1)
     assert each.p_on[:, 0, 0].tolist() == pytest.approx([0.1, 1.0])

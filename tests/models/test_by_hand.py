@@ -316,7 +316,9 @@ def test_hsvae_gates_are_betas_that_pay_a_kl_of_their_own() -> None:
     set_linear(est.model_.decoder[0], [[1, 0], [0, 2]], [0, 1])
     rows = [[0.0, 0.0], [0.0, 1.0], [1.0, 1.0]]
     assert est.gates(rows).tolist() == [close([4 / 6, 4 / 6]), close([4 / 6, 2 / 6]), close([2 / 6, 2 / 6])]
-    Z = est.transform(rows)
+    gated = [close([8 / 6, -4 / 6]), close([8 / 6, -2 / 6]), close([4 / 6, -2 / 6])]
+    assert est.transform(rows).toarray().tolist() == gated  # all above .1
+    Z = est.transform(rows, code="mode")
     assert Z.toarray().tolist() == [[2.0, -1.0], [2.0, 0.0], [0.0, 0.0]]
     assert est.inverse_transform(Z).tolist() == [[2.0, -1.0], [2.0, 1.0], [0.0, 1.0]]
 
