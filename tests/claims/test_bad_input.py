@@ -590,7 +590,10 @@ def test_fields_that_do_not_agree_are_named_before_training(cls: Any, settings: 
         ({"early_stopping": "never"}, "early_stopping must be True, False or 'auto', got 'never'"),
         ({"restart_optimizer": True}, "restart_optimizer needs decay='step', got 'cosine'"),
         ({"resume": True}, "resume needs training.folder"),
-        ({"schedules": {"foo": sv.Constant(1.0)}}, r"unknown knobs \['foo'\]; this model has \['kl_z', 'sharpness'\]"),
+        (
+            {"schedules": {"foo": sv.Constant(1.0)}},
+            r"unknown knobs \['foo'\]; this model has \['kl_z', 'temperature'\]",
+        ),
         (
             {"schedules": {"kl_z": lambda s, t: 1.0}},
             "must be a schedule .Constant, Cosine, Cyclical, Exponential, Linear or Step; .*got <function",

@@ -44,7 +44,7 @@ BINARY = (X > 0).astype(np.uint8)
 
 def make(cls: Any = sv.VSC, *, training: dict[str, Any] | None = None, **changes: Any) -> Any:
     chosen = sv.Training(**{"steps": 30, "learning_rate": 1e-2, "verbose": 0} | (training or {}))
-    more = {"alpha": 0.3} if cls is sv.VSC else {}
+    more = {"alpha": 0.3, "gate": "sigmoid"} if cls is sv.VSC else {}
     return cls(**{"n_components": 4, "hidden": (6,), "training": chosen} | more | changes)
 
 
@@ -136,6 +136,8 @@ def test_a_model_of_format_1_is_the_same_in_format_2(name: str, tmp_path: Path) 
     assert stored["input"].get("scaling") == meta["scaling"]
     if "settled" in meta:
         expected = {"hidden": tuple(meta["settled"].pop("hidden")), "defaults": meta["settled"].pop("usual")}
+        length = {k: stored["chosen"]["training"].pop(k) for k in ("early_stopping", "validation_fraction", "patience")}
+        assert length["early_stopping"] == (length["patience"] is not None)
         assert stored["chosen"] == expected | {"training": meta["settled"]}
     for old_values, new_values in (
         (meta["constructor"], stored["constructor"]),

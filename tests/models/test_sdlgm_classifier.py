@@ -639,6 +639,8 @@ COUNTS: dict[str, Any] = {"features": "counts", "cap": 5}
 EFFECTS: dict[str, tuple[dict[str, Any], Any]] = {
     # parameter: what else must be set for it to matter, another value
     "hidden": ({}, (9,)),
+    "decoder_hidden": (CON, (9,)),
+    "skip": (CON | {"skip": False}, True),
     "network": ({"image_shape": (2, 3)}, "conv"),
     "image_shape": ({"network": "conv", "image_shape": (2, 3)}, (3, 2)),
     "likelihood": (CON, "laplace"),

@@ -47,7 +47,7 @@ def build(name: str) -> tuple[Any, Any, Any]:
     longer: dict[str, Any] = {"hidden": (6,), "training": training(steps=500, learning_rate=3e-2, report_every=250)}
     texts: dict[str, Any] = short | {"text": sv.Text(embedding=4)}
     made: dict[str, tuple[Any, Any, Any]] = {
-        "vsc": (sv.VSC(5, hidden=(6,), alpha=0.25, variance_floor=0.02, training=vsc), X, None),
+        "vsc": (sv.VSC(5, hidden=(6,), alpha=0.25, gate="sigmoid", variance_floor=0.02, training=vsc), X, None),
         "vae": (sv.VAE(4, **short), X, None),
         "beta-vae": (sv.BetaVAE(4, beta=2.0, likelihood="laplace", **short), X, None),
         "beta-tcvae": (sv.BetaTCVAE(4, **short), X, None),

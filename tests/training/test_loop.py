@@ -54,7 +54,8 @@ BINARY = (X > 0.3).astype(np.float32)
 
 def make(cls: Any = sv.VSC, *, training: dict[str, Any] | None = None, **changes: Any) -> Any:
     chosen = sv.Training(**{"steps": 40, "batch_size": 32, "learning_rate": 1e-2, "verbose": 0} | (training or {}))
-    return cls(**{"n_components": 6, "hidden": (12,), "training": chosen} | changes)
+    more = {"gate": "sigmoid"} if cls is sv.VSC else {}
+    return cls(**{"n_components": 6, "hidden": (12,), "training": chosen} | more | changes)
 
 
 def weights(est: Any) -> Tensor:
