@@ -39,7 +39,7 @@ class Hierarchical(LatentModel):
         q, p = self.posterior.given(raw, gamma), self.prior.given(gamma)
         z = draw(q)
         latents = {"gamma": Site(q_gamma, p_gamma, gamma), "z": Site(q, p, z)}
-        return Trace(latents, {"x": Observed(self.decode(z), x)}, draw.hard)
+        return Trace(latents, {"x": Observed(self.decode(self.shown(z, draw)), x)}, draw.hard)
 
     def share(self, gamma: Tensor) -> Tensor:
         """Draws of gamma, (..., R, J), in blocks (shared, R / shared) of the same items: all take the first block's."""

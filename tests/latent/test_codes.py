@@ -103,6 +103,7 @@ def test_no_non_zero_that_a_cap_drops_brings_more_than_one_that_it_keeps(name: s
         assert (most <= np.where(kept, brings, np.inf).min(1) * (1 + 1e-5) + 1e-9).all()
 
 
+@pytest.mark.filterwarnings("ignore:the importance weights:RuntimeWarning")
 @pytest.mark.parametrize("name", GATED)
 def test_a_cap_of_the_constructor_is_one_of_transform_which_overrides_it(name: str) -> None:
     est, cls = fitted(name), GATED[name][0]
