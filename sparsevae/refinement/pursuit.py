@@ -40,20 +40,24 @@ class Dictionary(NamedTuple):
         atoms = (weight / lengths.clamp_min(torch.finfo(weight.dtype).tiny)).T.contiguous()
         return cls(atoms, lengths, atoms @ atoms.T, bias)
 
+    def products(self, x: Tensor) -> Tensor:
+        """The products of the atoms with r = x - b, (B, J), for rows x, (B, D)."""
+        return rowwise(x - self.bias, self.atoms)
+
 
 class _Chosen:
     """The units chosen so far for each row, in order, with the factors of their atoms."""
 
-    def __init__(self, found: Dictionary, x: Tensor, most: int) -> None:
-        B, J = len(x), len(found.lengths)
+    def __init__(self, found: Dictionary, products: Tensor, most: int) -> None:
+        B, J = products.shape
         self.gram = found.gram
-        self.left = rowwise(x - found.bias, found.atoms)  # products of all atoms with what is left, (B, J)
+        self.left = products.clone()  # products of all atoms with what is left, (B, J)
         self.open = (found.lengths > 0).expand(B, J).clone()  # units that may be chosen
-        self.units = x.new_zeros(B, most, dtype=torch.long)
-        self.factors = torch.eye(most, device=x.device).expand(B, -1, -1).clone()  # L, (B, k, k)
-        self.parts = x.new_zeros(B, most)  # q_t' r, (B, k)
-        self.products = x.new_zeros(B, most, J)  # of each q_t with all atoms
-        self.rows = torch.arange(B, device=x.device)
+        self.units = products.new_zeros(B, most, dtype=torch.long)
+        self.factors = torch.eye(most, device=products.device).expand(B, -1, -1).clone()  # L, (B, k, k)
+        self.parts = products.new_zeros(B, most)  # q_t' r, (B, k)
+        self.products = products.new_zeros(B, most, J)  # of each q_t with all atoms
+        self.rows = torch.arange(B, device=products.device)
         self.n = 0
 
     def add(self, units: Tensor, more: Tensor) -> None:
@@ -87,14 +91,15 @@ class _Chosen:
         return torch.where(lengths > 0, found / lengths, 0.0)
 
 
-def pursue(found: Dictionary, x: Tensor, counts: Tensor, first: Tensor | None = None) -> Tensor:
-    """Codes (B, J) of rows x, (B, D), with at most counts, (B,), non-zeros each, by orthogonal matching pursuit.
+def pursue(found: Dictionary, products: Tensor, counts: Tensor, first: Tensor | None = None) -> Tensor:
+    """Codes (B, J) with at most counts, (B,), non-zeros each, by orthogonal matching pursuit.
 
+    `products`, (B, J), are those of the atoms with the rows.
     `first`, (B, J), are units to begin with, where it is above 0: the largest first, at most `counts` of them.
     """
     counts = counts.clamp_max(len(found.lengths))
     most = int(counts.max())
-    chosen = _Chosen(found, x, most)
+    chosen = _Chosen(found, products, most)
     if first is None:
         first = torch.zeros_like(chosen.left)
     given, order = (first > 0).sum(-1), torch.sort(first, dim=-1, descending=True, stable=True).indices
@@ -116,5 +121,5 @@ def pursue_from(found: Dictionary, x: Tensor, q: Any, most: int | None) -> Tenso
     rank = (torch.minimum(own, counts) // 2).unsqueeze(-1)
     first = torch.where(first > least.gather(-1, rank), first, 0.0)
     size = max(1, _NUMBERS // (max(1, int(counts.max())) * len(found.lengths)))
-    parts = zip(x.split(size), counts.split(size), first.split(size), strict=True)
+    parts = zip(found.products(x).split(size), counts.split(size), first.split(size), strict=True)
     return torch.cat([pursue(found, *part) for part in parts])

@@ -12,6 +12,8 @@ import torch
 import sparsevae as sv
 from sparsevae.exceptions import StorageError
 from sparsevae.refinement.contributions import linear_gain, linear_map, measured_gain
+from sparsevae.sampling.draw import Draw
+from sparsevae.sampling.noise import Fresh
 
 pytestmark = pytest.mark.filterwarnings("ignore::sparsevae.exceptions.SparsityWarning")
 close = pytest.approx
@@ -92,3 +94,33 @@ def test_models_without_a_use_for_gains_measure_none() -> None:
         assert est.fit(X).fitted_.gain is None
     texts = ["a b c", "b c d e", "a a", "e d c"] * 5
     assert sv.VSC(3, training=training).fit(texts).fitted_.gain is None
+
+
+def test_in_training_the_decoder_sees_the_cap_s_largest_terms_of_every_fourth_row() -> None:
+    """Terms |z_j| |w_j| with |w| = (1, 3, 2): of z = (3, 2, 1) they are 3, 6 and 2."""
+    est = make(n_components=3, max_active=1, decoder_hidden=(), skip=False, likelihood="gaussian").fit(X)
+    model, z = est.model_, torch.tensor([[3.0, 2.0, 1.0]]).repeat(6, 1)
+    assert model.cap == 1
+    with torch.no_grad():
+        path = model.decoder[0]
+        path.weight.copy_(torch.ones_like(path.weight) * torch.tensor([9.0, 1.0, 9.0]))  # of the variances too
+        path.weight[:6] = torch.tensor([1.0, 3.0, 2.0]) / 6**0.5
+    soft, hard = (Draw(Fresh(torch.Generator()), hard=h) for h in (False, True))
+    assert model.shown(z, soft) is z  # after training
+    model.train()
+    assert model.shown(z, hard) is z
+    cut = [0.0, 2.0, 0.0]
+    whole = [3.0, 2.0, 1.0]
+    assert model.shown(z, soft).tolist() == [cut, whole, whole, whole, cut, whole]
+    model.cap = 3
+    assert model.shown(z, soft) is z
+    model.eval()
+
+
+@pytest.mark.parametrize("cls", [sv.VSC, sv.PseudoVSC, sv.HSVAE])
+def test_a_cap_of_the_constructor_changes_training_of_real_codes(cls: Any) -> None:
+    training = sv.Training(steps=8, learning_rate=1e-2, verbose=0)
+    models = [cls(5, hidden=(7,), training=training, max_active=k).fit(X).model_ for k in (None, 5, 1)]
+    weights = [torch.cat([p.detach().flatten() for p in model.parameters()]) for model in models]
+    assert torch.equal(weights[0], weights[1])  # a cap of all units is none
+    assert not torch.equal(weights[0], weights[2])

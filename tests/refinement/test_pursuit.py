@@ -13,6 +13,7 @@ from sklearn.linear_model import orthogonal_mp_gram
 
 import sparsevae as sv
 from sparsevae.distributions.spike_slab import SpikeSlab
+from sparsevae.refinement import pursuit
 from sparsevae.refinement.pursuit import Dictionary, pursue, pursue_from
 
 pytestmark = pytest.mark.filterwarnings("ignore::sparsevae.exceptions.SparsityWarning")
@@ -33,7 +34,7 @@ def test_it_is_scikit_learn_s_orthogonal_matching_pursuit(k: int) -> None:
     atoms = found.atoms.double().numpy()
     products = atoms @ (ROWS - BIAS).double().numpy().T
     expected = orthogonal_mp_gram(atoms @ atoms.T, products, n_nonzero_coefs=k).T / found.lengths.numpy()
-    codes = pursue(found, ROWS, counts(k)).numpy()
+    codes = pursue(found, found.products(ROWS), counts(k)).numpy()
     assert ((codes != 0).sum(1) == k).all()
     np.testing.assert_allclose(codes, expected, rtol=1e-3, atol=2e-4)
 
@@ -46,17 +47,18 @@ def test_it_by_hand() -> None:
     """
     found = Dictionary.of(torch.tensor([[2.0, 1.0, 0.0], [0.0, 1.0, 1.0]]), torch.tensor([1.0, -1.0]))
     x = torch.tensor([[4.0, 1.0]])
-    assert pursue(found, x, counts(1, 1)).tolist()[0] == pytest.approx([0, 2.5, 0])
-    two = pursue(found, x, counts(2, 1))[0]
+    assert pursue(found, found.products(x), counts(1, 1)).tolist()[0] == pytest.approx([0, 2.5, 0])
+    two = pursue(found, found.products(x), counts(2, 1))[0]
     assert two.tolist() == pytest.approx([0.5, 2, 0]) or two.tolist() == pytest.approx([0, 3, -1])
     first = torch.tensor([[1.0, 0.0, 2.0]])  # the third unit, then the first
-    assert pursue(found, x, counts(1, 1), first).tolist()[0] == pytest.approx([0, 0, 2])
-    assert pursue(found, x, counts(3, 1), first).tolist()[0] == pytest.approx([1.5, 0, 2])
+    assert pursue(found, found.products(x), counts(1, 1), first).tolist()[0] == pytest.approx([0, 0, 2])
+    assert pursue(found, found.products(x), counts(3, 1), first).tolist()[0] == pytest.approx([1.5, 0, 2])
 
 
 def test_coefficients_are_those_of_least_squares_for_any_first_units() -> None:
     first = torch.tensor(rng.random((200, J)) * (rng.random((200, J)) < 0.3), dtype=torch.float32)
-    z = pursue(Dictionary.of(WEIGHT, BIAS), ROWS, counts(6), first)
+    found = Dictionary.of(WEIGHT, BIAS)
+    z = pursue(found, found.products(ROWS), counts(6), first)
     for row, code, given in zip(ROWS, z, first, strict=True):
         on = code != 0
         assert int(on.sum()) == 6
@@ -68,13 +70,14 @@ def test_coefficients_are_those_of_least_squares_for_any_first_units() -> None:
 
 def test_atoms_of_length_0_and_atoms_in_the_span_of_others_are_left_out() -> None:
     weight = torch.cat([torch.zeros(D, 1), WEIGHT[:, :1], 2 * WEIGHT[:, :1], WEIGHT[:, 1:2]], 1)
-    z = pursue(Dictionary.of(weight, BIAS), ROWS, counts(4))
+    found = Dictionary.of(weight, BIAS)
+    z = pursue(found, found.products(ROWS), counts(4))
     assert z.isfinite().all()
     assert (z[:, 0] == 0).all()
     assert ((z[:, 1] != 0).int() + (z[:, 2] != 0).int() <= 1).all()
 
 
-def test_it_begins_with_the_half_of_the_encoder_s_units_that_bring_most() -> None:
+def test_it_begins_with_the_half_of_the_encoder_s_units_that_bring_most(monkeypatch: pytest.MonkeyPatch) -> None:
     found = Dictionary.of(WEIGHT, BIAS)
     gates = torch.tensor(rng.normal(size=(200, J)) - 1.0, dtype=torch.float32)
     q: Any = SpikeSlab(gates, torch.tensor(rng.normal(size=(200, J)), dtype=torch.float32), torch.ones(200, J))
@@ -87,6 +90,9 @@ def test_it_begins_with_the_half_of_the_encoder_s_units_that_bring_most() -> Non
         assert bool((z[k, best] != 0).all())
     four = pursue_from(found, ROWS, q, 4)
     assert ((four != 0).sum(1) == 4).all()  # also where the encoder has fewer
+    for numbers in (1, 700, 5000):  # rows at a time: 1, a few, and more
+        monkeypatch.setattr(pursuit, "_NUMBERS", numbers)
+        assert torch.equal(pursue_from(found, ROWS, q, None), z)
 
 
 # -- models ----------------------------------------------------------------------------------------------------------
