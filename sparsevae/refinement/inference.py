@@ -4,8 +4,8 @@ The encoder's output for a row is a vector of raw values, from which q(z|x) is m
 the row's own bound rises; the networks stay as they are. The noise of a step is a function of (seed, step, row, unit),
 and Adam works on each number alone, so that the result for a row depends on no other row.
 
-A row keeps the new values only if its bound, measured by `CHECKS` hard draws with other noise, is at least as high as
-with the encoder's: by that measure no row is worse.
+A row keeps the new values only if its bound, measured by `CHECKS` hard draws with other noise, is higher than with the
+encoder's: by that measure no row is worse.
 """
 
 from __future__ import annotations
@@ -61,4 +61,4 @@ def infer(model: LatentModel, x: Tensor, steps: int, seed: int) -> Tensor:
         spread = (second / (1 - _MOMENTS[1] ** (step + 1))).sqrt() + 1e-8
         raw = raw.detach() - rate * first / spread
     before, after = (measured_bound(model, x, values, seed) for values in (start, raw))
-    return torch.where((after >= before).unsqueeze(-1), raw, start)
+    return torch.where((after > before).unsqueeze(-1), raw, start)

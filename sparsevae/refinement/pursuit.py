@@ -116,7 +116,7 @@ def pursue_from(found: Dictionary, x: Tensor, q: Any, most: int | None) -> Tenso
     """
     first = contributions(q, found.lengths.square())
     own = (first > 0).sum(-1)
-    counts = own if most is None else torch.full_like(own, most)
+    counts = own if most is None else torch.full_like(own, min(most, len(found.lengths)))
     least = torch.sort(first, dim=-1, descending=True).values
     rank = (torch.minimum(own, counts) // 2).unsqueeze(-1)
     first = torch.where(first > least.gather(-1, rank), first, 0.0)
