@@ -284,8 +284,8 @@ class SparseCoder(Learned, _Absent, ClassNamePrefixFeaturesOutMixin, Transformer
         times the unit's gain; of whole numbers, of texts and of older models with a deep decoder the most probable.
 
         `refine` spends more time on each row. For a linear decoder of Gaussian or Laplace values True is a pursuit on
-        its dictionary, `components_`: `max_active` non-zeros per row (None: as many as the encoder's), half of them
-        the encoder's, with coefficients by least squares. Elsewhere it is 20 steps, or the given number of steps on
+        its dictionary, `components_`: `max_active` non-zeros per row (None: as many as the encoder's), with
+        coefficients by least squares. Elsewhere it is 20 steps, or the given number of steps on
         any decoder, of inference on q(z|x), which raise the row's bound or leave its code as it is.
         """
         own = self.fitted_

@@ -57,6 +57,7 @@ class _Chosen:
         self.factors = torch.eye(most, device=products.device).expand(B, -1, -1).clone()  # L, (B, k, k)
         self.parts = products.new_zeros(B, most)  # q_t' r, (B, k)
         self.products = products.new_zeros(B, most, J)  # of each q_t with all atoms
+        self.explained = products.new_zeros(B)  # |r|^2 minus the squared error
         self.rows = torch.arange(B, device=products.device)
         self.n = 0
 
@@ -71,6 +72,7 @@ class _Chosen:
         own = torch.where(more[:, None], own / length[:, None], 0.0)
         part = torch.where(more, self.left[rows, units] / length, 0.0)
         self.open[rows, units] = False
+        self.explained += part.square()
         self.left -= part[:, None] * own
         self.units[:, t], self.parts[:, t], self.products[:, t] = units, part, own
         self.factors[:, t, :t] = torch.where(more[:, None], before, 0.0)
@@ -91,8 +93,15 @@ class _Chosen:
         return torch.where(lengths > 0, found / lengths, 0.0)
 
 
-def pursue(found: Dictionary, products: Tensor, counts: Tensor, first: Tensor | None = None) -> Tensor:
-    """Codes (B, J) with at most counts, (B,), non-zeros each, by orthogonal matching pursuit.
+class Pursued(NamedTuple):
+    """Codes (B, J), and by how much each lowers the squared error of its row, (B,)."""
+
+    code: Tensor
+    explained: Tensor
+
+
+def pursue(found: Dictionary, products: Tensor, counts: Tensor, first: Tensor | None = None) -> Pursued:
+    """Codes with at most counts, (B,), non-zeros each, by orthogonal matching pursuit.
 
     `products`, (B, J), are those of the atoms with the rows.
     `first`, (B, J), are units to begin with, where it is above 0: the largest first, at most `counts` of them.
@@ -105,14 +114,14 @@ def pursue(found: Dictionary, products: Tensor, counts: Tensor, first: Tensor | 
     given, order = (first > 0).sum(-1), torch.sort(first, dim=-1, descending=True, stable=True).indices
     for t in range(most):
         chosen.add(torch.where(t < given, order[:, t], chosen.best()), t < counts)
-    return chosen.code(found.lengths)
+    return Pursued(chosen.code(found.lengths), chosen.explained)
 
 
 def pursue_from(found: Dictionary, x: Tensor, q: Any, most: int | None) -> Tensor:
-    """Codes (B, J) of rows x, (B, D), by a pursuit that begins with half of the encoder's units, those of q's mode.
+    """Codes (B, J) of rows x, (B, D), with `most` non-zeros; None: as many as the mode of q.
 
-    These are the units that contribute most, at most `most` // 2 of them. A code has `most` non-zeros; None: as many as
-    the mode.
+    Of two pursuits each row takes the one with the smaller error: one begins with nothing, the other with half of the
+    encoder's units, those that contribute most (at most `most` // 2 of them).
     """
     first = contributions(q, found.lengths.square())
     own = (first > 0).sum(-1)
@@ -122,4 +131,8 @@ def pursue_from(found: Dictionary, x: Tensor, q: Any, most: int | None) -> Tenso
     first = torch.where(first > least.gather(-1, rank), first, 0.0)
     size = max(1, _NUMBERS // (max(1, int(counts.max())) * len(found.lengths)))
     parts = zip(found.products(x).split(size), counts.split(size), first.split(size), strict=True)
-    return torch.cat([pursue(found, *part) for part in parts])
+    codes = []
+    for products, count, begun in parts:
+        plain, other = pursue(found, products, count), pursue(found, products, count, begun)
+        codes.append(torch.where((other.explained > plain.explained).unsqueeze(-1), other.code, plain.code))
+    return torch.cat(codes)

@@ -34,7 +34,7 @@ def test_it_is_scikit_learn_s_orthogonal_matching_pursuit(k: int) -> None:
     atoms = found.atoms.double().numpy()
     products = atoms @ (ROWS - BIAS).double().numpy().T
     expected = orthogonal_mp_gram(atoms @ atoms.T, products, n_nonzero_coefs=k).T / found.lengths.numpy()
-    codes = pursue(found, found.products(ROWS), counts(k)).numpy()
+    codes = pursue(found, found.products(ROWS), counts(k)).code.numpy()
     assert ((codes != 0).sum(1) == k).all()
     np.testing.assert_allclose(codes, expected, rtol=1e-3, atol=2e-4)
 
@@ -47,18 +47,18 @@ def test_it_by_hand() -> None:
     """
     found = Dictionary.of(torch.tensor([[2.0, 1.0, 0.0], [0.0, 1.0, 1.0]]), torch.tensor([1.0, -1.0]))
     x = torch.tensor([[4.0, 1.0]])
-    assert pursue(found, found.products(x), counts(1, 1)).tolist()[0] == pytest.approx([0, 2.5, 0])
-    two = pursue(found, found.products(x), counts(2, 1))[0]
+    assert pursue(found, found.products(x), counts(1, 1)).code.tolist()[0] == pytest.approx([0, 2.5, 0])
+    two = pursue(found, found.products(x), counts(2, 1)).code[0]
     assert two.tolist() == pytest.approx([0.5, 2, 0]) or two.tolist() == pytest.approx([0, 3, -1])
     first = torch.tensor([[1.0, 0.0, 2.0]])  # the third unit, then the first
-    assert pursue(found, found.products(x), counts(1, 1), first).tolist()[0] == pytest.approx([0, 0, 2])
-    assert pursue(found, found.products(x), counts(3, 1), first).tolist()[0] == pytest.approx([1.5, 0, 2])
+    assert pursue(found, found.products(x), counts(1, 1), first).code.tolist()[0] == pytest.approx([0, 0, 2])
+    assert pursue(found, found.products(x), counts(3, 1), first).code.tolist()[0] == pytest.approx([1.5, 0, 2])
 
 
 def test_coefficients_are_those_of_least_squares_for_any_first_units() -> None:
     first = torch.tensor(rng.random((200, J)) * (rng.random((200, J)) < 0.3), dtype=torch.float32)
     found = Dictionary.of(WEIGHT, BIAS)
-    z = pursue(found, found.products(ROWS), counts(6), first)
+    z = pursue(found, found.products(ROWS), counts(6), first).code
     for row, code, given in zip(ROWS, z, first, strict=True):
         on = code != 0
         assert int(on.sum()) == 6
@@ -71,28 +71,45 @@ def test_coefficients_are_those_of_least_squares_for_any_first_units() -> None:
 def test_atoms_of_length_0_and_atoms_in_the_span_of_others_are_left_out() -> None:
     weight = torch.cat([torch.zeros(D, 1), WEIGHT[:, :1], 2 * WEIGHT[:, :1], WEIGHT[:, 1:2]], 1)
     found = Dictionary.of(weight, BIAS)
-    z = pursue(found, found.products(ROWS), counts(4))
+    z = pursue(found, found.products(ROWS), counts(4)).code
     assert z.isfinite().all()
     assert (z[:, 0] == 0).all()
     assert ((z[:, 1] != 0).int() + (z[:, 2] != 0).int() <= 1).all()
 
 
-def test_it_begins_with_the_half_of_the_encoder_s_units_that_bring_most(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_that_a_pursuit_explains() -> None:
+    found = Dictionary.of(WEIGHT, BIAS)
+    code, explained = pursue(found, found.products(ROWS), counts(5))
+    left = (ROWS - BIAS - code @ WEIGHT.T).square().sum(-1)
+    np.testing.assert_allclose(explained, (ROWS - BIAS).square().sum(-1) - left, rtol=1e-4, atol=1e-4)
+
+
+def test_of_nothing_and_the_better_half_of_the_encoder_s_units_each_row_takes_the_better_start(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     found = Dictionary.of(WEIGHT, BIAS)
     gates = torch.tensor(rng.normal(size=(200, J)) - 1.0, dtype=torch.float32)
     q: Any = SpikeSlab(gates, torch.tensor(rng.normal(size=(200, J)), dtype=torch.float32), torch.ones(200, J))
-    own = (q.mode != 0).sum(1)
-    z = pursue_from(found, ROWS, q, None)
-    assert torch.equal((z != 0).sum(1), own.clamp_max(D))
-    brings = q.p_on * q.mode.square() * WEIGHT.square().sum(0)
-    for k in range(200):
-        best = brings[k].argsort(descending=True)[: int(own[k]) // 2]
-        assert bool((z[k, best] != 0).all())
-    four = pursue_from(found, ROWS, q, 4)
-    assert ((four != 0).sum(1) == 4).all()  # also where the encoder has fewer
-    for numbers in (1, 700, 5000):  # rows at a time: 1, a few, and more
-        monkeypatch.setattr(pursuit, "_NUMBERS", numbers)
-        assert torch.equal(pursue_from(found, ROWS, q, None), z)
+    own, brings = (q.mode != 0).sum(1), q.p_on * q.mode.square() * WEIGHT.square().sum(0)
+
+    def errors(z: torch.Tensor) -> torch.Tensor:
+        return (ROWS - BIAS - z @ WEIGHT.T).square().sum(-1)
+
+    for most in (None, 4):
+        count = own if most is None else counts(most)
+        half = torch.minimum(own, count) // 2
+        rank = brings.argsort(dim=-1, descending=True, stable=True).argsort(-1)
+        first = torch.where(rank < half[:, None], brings, 0.0)
+        starts = [errors(pursue(found, found.products(ROWS), count, f).code) for f in (None, first)]
+        z = pursue_from(found, ROWS, q, most)
+        assert torch.equal((z != 0).sum(1), count.clamp_max(D))  # also where the encoder has fewer
+        np.testing.assert_allclose(errors(z), torch.minimum(*starts), rtol=1e-4, atol=1e-4)
+        assert (starts[0] < starts[1] - 1e-3).any()
+        assert (starts[1] < starts[0] - 1e-3).any()
+        for numbers in (1, 700, 5000):  # rows at a time: 1, a few, and more
+            with monkeypatch.context() as patch:
+                patch.setattr(pursuit, "_NUMBERS", numbers)
+                assert torch.equal(pursue_from(found, ROWS, q, most), z)
 
 
 # -- models ----------------------------------------------------------------------------------------------------------
