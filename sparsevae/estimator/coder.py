@@ -34,6 +34,7 @@ from sparsevae.latent.codes import KINDS
 from sparsevae.latent.objective import Term, free_bits, kl
 from sparsevae.networks.architectures import NETWORKS, chosen
 from sparsevae.parameters import check_caps, check_parameters, check_value, parameters
+from sparsevae.refinement.inference import CHECKS
 from sparsevae.training.loop import Watch
 from sparsevae.training.settings import Training
 
@@ -50,6 +51,7 @@ class _Absent:
     start: str | None = None
     code: str | None = None
     likelihood: str = "auto"
+    max_active: int | None = None
 
 
 @parameters
@@ -276,25 +278,35 @@ class SparseCoder(Learned, _Absent, ClassNamePrefixFeaturesOutMixin, Transformer
     # -- codes --------------------------------------------------------------------------------------------------
 
     @fitted
-    def transform(self, X: Any, *, code: str | None = None, max_active: int | None = None) -> Any:
+    def transform(
+        self, X: Any, *, code: str | None = None, max_active: int | None = None, refine: bool | int = False
+    ) -> Any:
         """The code of every row, deterministic: the mode of q(z|x), or another kind.
 
         Sparse codes are a float32 CSR matrix with exact zeros, others a dense array. For codes with gates and slabs
         `code` is "mode", the slab's mean where P(on) > 1/2, "gated", P(on) times the slab's mean, or "thresholded",
-        that product where its size is above .1; None is the model's own field `code`. `max_active` keeps at most that
-        many of a row's non-zeros: those with the highest P(on), and of equally probable ones the largest absolute
-        values.
+        that product where its size is above .1; None is the model's own field `code`.
+
+        `max_active` (None: the constructor's) keeps at most that many of a row's non-zeros: those that bring most to
+        the output, P(on) z^2 times the unit's gain; of whole numbers, of texts and of older models with a deep decoder
+        the most probable.
+
+        `refine` spends more time on each row. For a linear decoder of Gaussian or Laplace values True is a pursuit on
+        its dictionary, `components_`: `max_active` non-zeros per row (None: as many as the encoder's), with
+        coefficients by least squares. Elsewhere it is 20 steps, or the given number of steps on
+        any decoder, of inference on q(z|x), which raise the row's bound or leave its code as it is.
         """
         own = self.fitted_
-        blocks = own.blocks(own.rows(X))
+        blocks = own.blocks(own.rows(X), CHECKS if refine else 1)
         if code is not None:
             check_value("code", code, str, [OneOf(*KINDS)])
         if max_active is not None:
             POSITIVE.check("max_active", max_active, whole=True)
-
-        def encode(x: Tensor) -> Tensor:
-            return own.code(own.model.encode(x), max_active, code)
-
+        if not isinstance(refine, bool):
+            POSITIVE.check("refine", refine, "True, False or a number of steps, an integer above 0", whole=True)
+        if refine and not self.has_bound:
+            raise ValueError(f"refine needs p(x|z) and p(z), and {type(self).__name__} has none: leave it at False.")
+        encode = own.coder(max_active, refine, code)
         if own.sparse and not self._wants_frame():
             return blocks.in_order(to_csr(blocks.each(encode)))
         return blocks.map(encode)

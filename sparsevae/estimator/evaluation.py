@@ -39,7 +39,8 @@ def evaluate(est: SparseCoder, X: Any, caps: Sequence[int], n_samples: int) -> d
         q: Any = model.posterior_from(raw)
         trace = model.trace(batch, raw, Draw(PerRow(row_keys(x), seed), hard=True))
         sites = code_sites(trace)
-        in_code = (own.code(q) != 0)[:n].cpu().numpy()
+        kept = [own.code(q, most) for most in (None, *caps)]
+        in_code = (kept[0] != 0)[:n].cpu().numpy()
         on_in_code += in_code.sum(0)
         n_empty += int((~in_code.any(1)).sum())
         drawn += sum(float(on(site)[:n].sum()) for site in sites)
@@ -48,7 +49,6 @@ def evaluate(est: SparseCoder, X: Any, caps: Sequence[int], n_samples: int) -> d
         if _has_hoyer(est, sites):
             codes = {"draws": torch.cat([s.value for s in sites], -1), **means_of([s.q for s in sites])}
             seen.append({kind: code[:n].cpu() for kind, code in codes.items()})
-        kept = [own.code(q, most) for most in (None, *caps)]
         costs.append(own.input.errors(x, map(model.decode, kept))[:, :n].sum(1).cpu().numpy())
     usage = usage_of(on_in_code / n_rows, n_empty / n_rows)._asdict()
     bound, nats = _bound(est, X, n_samples) if est.has_bound else ({}, {})

@@ -59,7 +59,19 @@ class FromTexts:
 
 
 @parameters
-class Gates:
+class SparseCodes:
+    """Fields of models whose codes have exact zeros."""
+
+    target_active: Annotated[
+        float | None, POSITIVE, "Mean non-zeros of a code; weights of KLs are found for it in training. None: as found."
+    ] = None
+    max_active: Annotated[
+        int | None, POSITIVE, "Most non-zeros of a code; scores are those of the whole posterior. None: no limit."
+    ] = None
+
+
+@parameters
+class Gates(SparseCodes):
     """Fields of a spike-and-slab code: where its gates begin, how gradients pass them, and the weight of its KL."""
 
     start: Annotated[
@@ -97,15 +109,6 @@ class Choices:
 
     slope: Annotated[float | Schedule, POSITIVE, "Factor of the logits, for gradient='slope-annealed'."] = SLOPE
     samples: Annotated[int, In(2), "Draws per item that gradient='rloo' compares."] = 4
-
-
-@parameters
-class Dial:
-    """Field of models with sparse codes."""
-
-    target_active: Annotated[
-        float | None, POSITIVE, "Mean non-zeros of a code; weights of KLs are found for it in training. None: as found."
-    ] = None
 
 
 _EXPECTED = 1.3  # units that the prior expects on per non-zero of a code, which has no gates of P(on) below 1/2

@@ -250,6 +250,8 @@ def train(
         rows = fitted.input.lay_out(X, fitted.device)
         targets = None if Y is None else place(Y, rows.device, resident=True)
         _check_step(est, settings, rows)
+        capped = est.max_active is not None and not fitted.model.posterior.discrete
+        fitted.model.cap = int(est.max_active) if capped else None  # type: ignore[arg-type]
         fitted.n_rows = n_rows or fitted.n_rows
         history, fitted.moments = fit(
             fitted.model.train(),
@@ -278,7 +280,8 @@ def train(
 
 
 def after_training(est: SparseCoder, rows: Any) -> None:
-    """Pass the training rows to a prior that has an `after_training` of its own."""
+    """Measure the units' gain; pass the training rows to a prior that has an `after_training` of its own."""
+    est.fitted_.measure(rows)
     prior = est.fitted_.model.prior
     if prior is not None and type(prior).after_training is not Prior.after_training:
         with inference(est.fitted_.device):

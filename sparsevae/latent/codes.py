@@ -43,26 +43,35 @@ above ACTIVE_VARIANCE, and zero elsewhere."""
 ACTIVE_VARIANCE = 0.01  # a unit is active if the variance over rows of the mean of q(z|x) is above this
 
 
-def code_of(model: LatentModel, q: Any, cap: int | None = None, kind: str | None = None) -> Tensor:
+def code_of(
+    model: LatentModel, q: Any, cap: int | None = None, kind: str | None = None, gain: Tensor | None = None
+) -> Tensor:
     """Codes, (B, J), of a kind in KINDS, with at most `cap` non-zeros per row; None: all, and the model's own kind."""
     kind = kind or model.code_kind
     z: Tensor = q.mode if kind == "mode" else q.mean
     if kind == "thresholded":
         z = torch.where(z.square() > ACTIVE_VARIANCE, z, 0.0)
-    return model.posterior.code(z if cap is None or cap >= z.shape[-1] else capped(q, cap, z))
+    return model.posterior.code(z if cap is None or cap >= z.shape[-1] else capped(q, cap, gain, z))
 
 
-def capped(q: Any, cap: int, z: Tensor | None = None) -> Tensor:
+def contributions(q: Any, gain: Tensor, z: Tensor) -> Tensor:
+    """The root of p_on z^2 gain of every unit of a code z of q, (..., J): what it brings to the output."""
+    found: Tensor = (q.p_on * gain).sqrt() * z.abs()
+    return found
+
+
+def capped(q: Any, cap: int, gain: Tensor | None = None, z: Tensor | None = None) -> Tensor:
     """A code z of q, by default its mode, with at most `cap` of its non-zeros, (..., J); the others are set to zero.
 
-    Units are kept by largest `q.ranking`, then by largest |value|, then in order. If gates are never off, as with
-    alpha = 1, all rankings are equal.
+    Units are kept by largest contribution, or without `gain`, (J,), by largest `q.ranking`; then by largest |value|,
+    then in order.
     """
     z = q.mode if z is None else z
     on = z != 0
+    ranking = q.ranking if gain is None else contributions(q, gain, z)
     by_size = _falling(torch.where(on, z.abs(), -1.0))  # units that are off come last
-    gates = torch.where(on, q.ranking, -torch.inf).gather(-1, by_size)
-    kept = by_size.gather(-1, _falling(gates))[..., :cap]
+    ranked = torch.where(on, ranking, -torch.inf).gather(-1, by_size)
+    kept = by_size.gather(-1, _falling(ranked))[..., :cap]
     return torch.where(torch.zeros_like(on).scatter(-1, kept, True), z, 0.0)
 
 

@@ -17,6 +17,7 @@ from sparsevae.distributions.family import Family, at_least_float32
 from sparsevae.inputs.batch import Batch
 from sparsevae.latent.priors import Prior
 from sparsevae.likelihoods.base import Likelihood
+from sparsevae.networks.dense import linear_path
 from sparsevae.sampling.draw import Draw
 
 
@@ -83,6 +84,7 @@ class LatentModel(nn.Module):
 
     code_kind: str = "mode"  # the kind of code that `codes.code_of` returns
     prior: Any  # a Prior, or None
+    cap: int | None = None  # the most units of a code, which training prepares the decoder for: `shown`
 
     def __init__(
         self,
@@ -137,6 +139,24 @@ class LatentModel(nn.Module):
         """p(x|z)."""
         return self.likelihood.given(self.decoder, z)
 
+    def shown(self, z: Tensor, draw: Draw) -> Tensor:
+        """What the decoder sees of draws z, (*members, B, J).
+
+        In training with a `cap` it sees at most that many units of every fourth row, those with the largest terms in
+        the output: cutting a code then costs less. Scores are of whole draws.
+        """
+        if self.cap is None or self.cap >= z.shape[-1] or draw.hard or not self.training:
+            return z
+        path = linear_path(self.decoder)
+        with torch.no_grad():
+            size = z.abs()
+            if path is not None:
+                atoms = path.weight[..., : path.weight.shape[-2] // self.likelihood.parts, :]
+                size = size * torch.linalg.vector_norm(atoms, dim=-2, keepdim=True)
+            least = size.topk(self.cap, -1).values[..., -1:]
+            whole = (torch.arange(z.shape[-2], device=z.device) % 4 != 0).unsqueeze(-1)
+        return torch.where(whole | (size >= least), z, 0.0)
+
     def forward(self, rows: Batch | Tensor, draw: Draw) -> Trace:
         """The trace of a batch; a tensor x is a batch without targets."""
         batch = Batch.of(rows)
@@ -147,4 +167,4 @@ class LatentModel(nn.Module):
         x, q = batch.copies(copies).x, self.posterior_from(raw, copies)
         z = draw(q)
         p = None if self.prior is None else self.prior(x, self.encode)
-        return Trace({"z": Site(q, p, z)}, {"x": Observed(self.decode(z), x)}, draw.hard)
+        return Trace({"z": Site(q, p, z)}, {"x": Observed(self.decode(self.shown(z, draw)), x)}, draw.hard)

@@ -11,7 +11,7 @@ from torch import Generator, Tensor
 from sparsevae.checks import POSITIVE, In, Note, OneOf
 from sparsevae.estimator.assemble import Build, DataSpec, assemble
 from sparsevae.estimator.coder import SparseCoder
-from sparsevae.estimator.fields import Dial, FromTexts, Gates, ObservedData, Units, gate_of
+from sparsevae.estimator.fields import FromTexts, Gates, ObservedData, Units, gate_of
 from sparsevae.inputs.base import Array
 from sparsevae.inputs.batch import Batch, blocks
 from sparsevae.latent.model import LatentModel, Observed, Site, Trace
@@ -39,7 +39,7 @@ class Hierarchical(LatentModel):
         q, p = self.posterior.given(raw, gamma), self.prior.given(gamma)
         z = draw(q)
         latents = {"gamma": Site(q_gamma, p_gamma, gamma), "z": Site(q, p, z)}
-        return Trace(latents, {"x": Observed(self.decode(z), x)}, draw.hard)
+        return Trace(latents, {"x": Observed(self.decode(self.shown(z, draw)), x)}, draw.hard)
 
     def share(self, gamma: Tensor) -> Tensor:
         """Draws of gamma, (..., R, J), in blocks (shared, R / shared) of the same items: all take the first block's."""
@@ -58,7 +58,7 @@ _ZERO, _SPIKE = OneOf(0), In(1e-3, 1, "[)")  # between 0 and 1e-3 training diver
 
 
 @parameters
-class HSVAE(Dial, Gates, Units, ObservedData, FromTexts, SparseCoder):
+class HSVAE(Gates, Units, ObservedData, FromTexts, SparseCoder):
     r"""Hierarchical sparse VAE: spike-and-slab codes whose gate probabilities are Beta distributed.
 
     .. math:: \mathcal L = -E_q \log p(x|z)

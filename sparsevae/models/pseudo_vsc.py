@@ -10,7 +10,7 @@ from torch import Generator, nn
 from sparsevae.checks import POSITIVE, In, Note, OneOf
 from sparsevae.estimator.assemble import Build, DataSpec, assemble
 from sparsevae.estimator.coder import SparseCoder
-from sparsevae.estimator.fields import Dial, Gates, ObservedData, Units, gate_of
+from sparsevae.estimator.fields import Gates, ObservedData, Units, gate_of
 from sparsevae.latent.objective import Objective, nll
 from sparsevae.latent.posteriors import WarmSpikeSlabPosterior
 from sparsevae.latent.pseudo_inputs import SELECTIONS, PseudoInputs
@@ -22,7 +22,7 @@ from sparsevae.schedules import KeepMean, Linear
 
 
 @parameters
-class PseudoVSC(Dial, Gates, Units, ObservedData, SparseCoder):
+class PseudoVSC(Gates, Units, ObservedData, SparseCoder):
     r"""VSC with a learned prior: a mixture of the codes of a few pseudo-inputs, with weights w(x) per row.
 
     .. math:: \mathcal L = -E_{q} \log p(x|z) + \sum_u w_u(x) KL(q(z|x) \,\|\, q(z|x_u))

@@ -11,7 +11,7 @@ from torch import Generator
 from sparsevae.checks import POSITIVE, In, OneOf
 from sparsevae.estimator.assemble import Build, DataSpec, assemble
 from sparsevae.estimator.coder import SparseCoder
-from sparsevae.estimator.fields import Dial, FromTexts, Gates, ObservedData, gate_of, prior_share
+from sparsevae.estimator.fields import FromTexts, Gates, ObservedData, gate_of, prior_share
 from sparsevae.latent.objective import Objective, nll
 from sparsevae.latent.posteriors import LogNormalPosterior, SlabPosterior, SpikeSlabPosterior
 from sparsevae.latent.priors import FixedLogNormal, FixedSpikeSlab, Patterns
@@ -29,7 +29,7 @@ SLABS: dict[str, tuple[type[SpikeSlabPosterior], type[FixedSpikeSlab]]] = {
 
 
 @parameters
-class VSC(Dial, Gates, ObservedData, FromTexts, SparseCoder):
+class VSC(Gates, ObservedData, FromTexts, SparseCoder):
     r"""Variational Sparse Coding: most units of a code are exactly zero.
 
     .. math:: \mathcal L = -E_{q} \log p(x|z)

@@ -15,7 +15,7 @@ import sparsevae as sv
 from docs.outputs import BLOCK, PAGES, ROOT, session
 from docs.recorder import Record, records
 from docs.tables import TABLES, refreshed, report
-from sparsevae.estimator.fields import FromTexts, ObservedData, Units
+from sparsevae.estimator.fields import FromTexts, ObservedData, SparseCodes, Units
 from sparsevae.likelihoods.choose import LIKELIHOODS
 from sparsevae.models import REGISTRY
 from sparsevae.networks.architectures import NETWORKS
@@ -63,7 +63,9 @@ def test_every_picture_is_shown_on_a_page() -> None:
 
 def test_the_page_of_models_has_every_model_with_its_parameters_and_paper() -> None:
     lines = (ROOT / "docs/models.md").read_text(encoding="utf-8").splitlines()
-    shared = {p.name for base in (sv.SparseCoder, Units, ObservedData, FromTexts) for p in documented(base)}
+    shared = {
+        p.name for base in (sv.SparseCoder, Units, ObservedData, FromTexts, SparseCodes) for p in documented(base)
+    }
     for name, cls in REGISTRY.items():
         rows = [line for line in lines if line.startswith(f"| `{name}")]
         assert len(rows) >= 2, f"{name} needs a row in both tables of docs/models.md: what it is, and its paper"

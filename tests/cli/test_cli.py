@@ -311,7 +311,11 @@ def test_sparse_codes_are_those_of_transform(folders: dict[str, Path], tmp_path:
     from pyarrow import parquet
 
     X = sv.data.load("digits").X_test
-    expected = sv.load(folders["VSC"]).transform(X, max_active=2)
+    est = sv.load(folders["VSC"])
+    refined = tmp_path / "refined.npz"
+    run("encode", folders["VSC"], "--data", "digits", "--out", refined, "--max-active", 2, "--refine")
+    assert (scipy.sparse.load_npz(refined) != est.transform(X, max_active=2, refine=True)).nnz == 0
+    expected = est.transform(X, max_active=2)
     for ending in ("npz", "parquet"):
         out = tmp_path / f"codes.{ending}"
         found = run("encode", folders["VSC"], "--data", "digits", "--out", out, "--max-active", 2, "--json").json

@@ -24,9 +24,10 @@ def encode(
         int | None,
         typer.Option(
             **taking(int, "K"),
-            help="Keep at most K non-zeros per row: those with the largest P(on), and of equal ones the largest.",
+            help="Keep at most K non-zeros per row: those that bring most to the output.",
         ),
     ] = None,
+    refine: Annotated[bool, typer.Option("--refine", help="Spend more time on each row for a better code.")] = False,
     split: Split = None,
     data_option: DataOptions = None,
     as_json: Json = False,
@@ -46,7 +47,7 @@ def encode(
     check_other(out, data)
     est = load_model(folder)
     X, part, _ = rows(est, data, split, data_option)
-    codes = est.transform(X, max_active=max_active)
+    codes = est.transform(X, max_active=max_active, refine=refine)
     sparse = bool(issparse(codes))
     if ending == ".parquet":
         from pyarrow import parquet
