@@ -37,14 +37,14 @@ def evaluate(est: SparseCoder, X: Any, caps: Sequence[int], n_samples: int) -> d
         q: Any = model.posterior_from(raw)
         trace = model.trace(batch, raw, Draw(PerRow(row_keys(x), seed), hard=True))
         sites = code_sites(trace)
-        mode += float((q.mode != 0)[:n].sum())
+        kept = [own.code(q, most) for most in (None, *caps)]
+        mode += float((kept[0] != 0)[:n].sum())
         drawn += sum(float(on(site)[:n].sum()) for site in sites)
         expected += float(q.p_on[:n].sum()) if own.sparse else float(n * width)
         means.append(q.mean[:n])
         if _has_hoyer(est, sites):
             codes = {"draws": torch.cat([s.value for s in sites], -1), **means_of([s.q for s in sites])}
             seen.append({kind: code[:n].cpu() for kind, code in codes.items()})
-        kept = [own.code(q, most) for most in (None, *caps)]
         costs.append(own.input.errors(x, map(model.decode, kept))[:, :n].sum(1).cpu().numpy())
     bound, nats = _bound(est, X, n_samples) if est.has_bound else ({}, {})
     score, nll = bound.get("score", math.nan), bound.pop("nll", math.nan)

@@ -62,7 +62,16 @@ class FromTexts:
 
 
 @parameters
-class Gates:
+class SparseCodes:
+    """Field of models whose codes have exact zeros."""
+
+    max_active: Annotated[
+        int | None, POSITIVE, "Most non-zeros of a code; scores are those of the whole posterior. None: no limit."
+    ] = None
+
+
+@parameters
+class Gates(SparseCodes):
     """Fields of a spike-and-slab code: the gradient estimator of its gates, and the weight of its KL."""
 
     gate: Annotated[

@@ -20,6 +20,10 @@ from sparsevae.inputs.rows import place
 from sparsevae.latent.codes import capped
 from sparsevae.latent.model import LatentModel
 from sparsevae.latent.objective import Objective
+from sparsevae.refinement.contributions import ROWS, linear_gain, linear_map, measured_gain
+from sparsevae.refinement.inference import STEPS, infer
+from sparsevae.refinement.pursuit import Dictionary, pursue_from
+from sparsevae.sampling.noise import mix
 from sparsevae.storage.codec import decode
 from sparsevae.threads import inference
 from sparsevae.training.history import History
@@ -51,6 +55,8 @@ class Fitted:
         Steps taken; the largest number of rows of a training run.
     moments : dict or None
         Those of the optimiser, for `partial_fit`.
+    gain : Tensor (J,) or None
+        What a unit brings to the output, measured after training (`refinement.contributions`).
     """
 
     est: SparseCoder
@@ -63,6 +69,7 @@ class Fitted:
     n_rows: int = 0
     history: History = field(default_factory=History)
     moments: dict[str, Tensor] | None = None
+    gain: Tensor | None = None
     model: LatentModel = None  # type: ignore[assignment]  # from when it is built
     built: dict[str, Any] = field(default_factory=dict)
 
@@ -128,13 +135,49 @@ class Fitted:
         return found
 
     def code(self, q: Distribution, max_active: int | None = None) -> Tensor:
-        """Codes, (B, J): modes of q(z|x), with at most `max_active` non-zeros per row."""
-        posterior = self.model.posterior
-        if max_active is None or max_active >= q.event_shape[0]:
+        """Codes, (B, J): modes of q(z|x), with at most `max_active` non-zeros per row; None: the constructor's."""
+        posterior, cap = self.model.posterior, self.est.max_active if max_active is None else max_active
+        if cap is None or cap >= q.event_shape[0]:
             return posterior.code(q.mode)
         if not self.sparse:
             raise ValueError(f"max_active needs a code with gates; {type(self.est).__name__} codes are dense. Use VSC.")
-        return posterior.code(capped(q, max_active))
+        return posterior.code(capped(q, int(cap), self._gain()))
+
+    def _gain(self) -> Tensor | None:
+        """By what `max_active` ranks; None: by gates, for whole numbers and where no gain was measured."""
+        if self.model.posterior.discrete:
+            return None
+        found = linear_gain(self.model)
+        return self.gain if found is None else found
+
+    def measure(self, rows: Any) -> None:
+        """Measure `gain` on some checked rows, where a cap ranks by it: codes of real values of rows of numbers."""
+        decodes, posterior = self.est.decodes and self.input.kind == "numbers", self.model.posterior
+        if not (decodes and posterior.sparse and not posterior.discrete) or linear_gain(self.model) is not None:
+            return
+        shuffle = torch.Generator().manual_seed(mix(self.training.seed, 15))
+        some = torch.randperm(rows.shape[0], generator=shuffle)[:ROWS]
+        x = place(rows, torch.device("cpu"), resident=False).take(some).to(self.device)
+        with inference(self.device):
+            self.gain = measured_gain(self.model, self.input.prepare(x))
+
+    def coder(self, max_active: int | None = None, refine: bool | int = False) -> Callable[[Tensor], Tensor]:
+        """The function from prepared rows x, (B, D), to their codes, (B, J); `transform` describes the arguments."""
+        model, seed = self.model, mix(self.est.training_settings().seed, 14)
+        if not refine:
+            return lambda x: self.code(model.encode(x), max_active)
+        found = self.dictionary if refine is True else None
+        if found is not None and self.sparse and not model.posterior.discrete:
+            most = self.est.max_active if max_active is None else max_active
+            return lambda x: pursue_from(found, x, model.encode(x), most)
+        steps = STEPS if refine is True else int(refine)
+        return lambda x: self.code(model.posterior_from(infer(model, x, steps, seed)), max_active)
+
+    @property
+    def dictionary(self) -> Dictionary | None:
+        """The atoms of a linear decoder whose output is the mean of p(x|z), in the networks' units; else None."""
+        found = linear_map(self.model) if self.est.decodes and self.model.likelihood.location else None
+        return None if found is None else Dictionary.of(*found)
 
     # -- settings -----------------------------------------------------------------------------------------------
 
@@ -145,6 +188,7 @@ class Fitted:
     def to(self, device: str | torch.device) -> None:
         self.model.to(device)
         self.input.prepare.to(device)
+        self.gain = None if self.gain is None else self.gain.to(device)
 
 
 def _of(name: str) -> Any:
@@ -180,3 +224,16 @@ class Learned:
     def scaling_(self) -> Any:
         """From X's units to those of the networks, and back; texts have none."""
         return self.fitted_.input.scaling
+
+    @property
+    def components_(self) -> Array:
+        """The atoms of a linear decoder in X's units, (J, D): x decoded from z is z @ components_ plus that of 0."""
+        own = self.fitted_
+        found = linear_map(own.model) if own.dictionary is not None and own.input.scaling.reversible else None
+        if found is None:
+            raise AttributeError(
+                f"this {type(own.est).__name__} has no components_: they need a linear decoder of values, as with "
+                "decoder_hidden=(), skip=False, likelihood='gaussian', 'column-gaussian', 'fixed-gaussian' or "
+                "'laplace', and a scale other than 'unit-norm'."
+            )
+        return (found[0].T * getattr(own.input.scaling, "scale", 1.0)).cpu().numpy()

@@ -226,7 +226,8 @@ def train(
 
 
 def after_training(est: SparseCoder, rows: Any) -> None:
-    """Pass the training rows to a prior that has an `after_training` of its own."""
+    """Measure the units' gain; pass the training rows to a prior that has an `after_training` of its own."""
+    est.fitted_.measure(rows)
     prior = est.fitted_.model.prior
     if prior is not None and type(prior).after_training is not Prior.after_training:
         with inference(est.fitted_.device):

@@ -93,7 +93,7 @@ def sample_like(est: SparseCoder, X: Any, n: int, seed: int, noise: bool) -> Any
     rows = own.rows(own.input.as_rows(X))
     if rows.shape[0] != 1:
         raise ValueError(f"sample_like needs one row, got {rows.shape[0]}; pass X[0] or X[:1].")
-    on = own.model.encode(next(iter(own.blocks(rows))).x).mode[:1] != 0
+    on = own.code(own.model.encode(next(iter(own.blocks(rows))).x))[:1] != 0
     if not on.any():
         raise ValueError("no unit is on in this row's code, so there is nothing to redraw; try another row.")
     prior = own.model.prior.marginal(own.model.encode)

@@ -62,7 +62,8 @@ def stored(est: SparseCoder) -> tuple[dict[str, Tensor], dict[str, Any]]:
     of_input, kind = own.input.stored()
     names = getattr(est, "feature_names_in_", None)
     labels = {name: getattr(est, name) for name in est.learned}
-    return {f"model.{k}": v for k, v in own.model.state_dict().items()} | of_input, {
+    gain = {} if own.gain is None else {"gain": own.gain}
+    return {f"model.{k}": v for k, v in own.model.state_dict().items()} | of_input | gain, {
         "class": type(est).__name__,
         **{k: decode(v) for k, v in own.built.items()},
         "training": None if est.training is None else est.training.portable().get_params(),
@@ -295,4 +296,7 @@ def restored(est: E, tensors: Mapping[str, Tensor], meta: Mapping[str, Any], pat
     for part, module in (("model.", own.model), ("scaling.", data.prepare)):
         _fill(module, part_of(tensors, part), path)
     data.check_restored()
+    own.gain = tensors.get("gain")  # older models have none
+    if own.gain is not None and not (own.gain.shape == (own.n_units,) and bool((own.gain >= 0).all())):
+        raise damaged(path, f"gain to be {own.n_units} numbers, 0 or above", reprlib.repr(own.gain.tolist()))
     return est

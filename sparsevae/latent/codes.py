@@ -36,17 +36,24 @@ def means_of(qs: Sequence[Any]) -> dict[str, Tensor]:
     return {name: torch.cat([getattr(q, kind) for q in qs], -1) for name, kind in kinds.items()}
 
 
-def capped(q: Any, cap: int) -> Tensor:
+def contributions(q: Any, gain: Tensor) -> Tensor:
+    """The root of p_on z^2 gain of every unit in the mode of q, (..., J): what it brings to the output."""
+    found: Tensor = (q.p_on * gain).sqrt() * q.mode.abs()
+    return found
+
+
+def capped(q: Any, cap: int, gain: Tensor | None = None) -> Tensor:
     """The mode of q with at most `cap` of its non-zeros, (..., J); the others are set to zero.
 
-    Units are kept by largest `q.ranking`, then by largest |value|, then in order. If gates are never off, as with
-    alpha = 1, all rankings are equal.
+    Units are kept by largest contribution, or without `gain`, (J,), by largest `q.ranking`; then by largest |value|,
+    then in order.
     """
     z: Tensor = q.mode
     on = z != 0
+    ranking = q.ranking if gain is None else contributions(q, gain)
     by_size = _falling(torch.where(on, z.abs(), -1.0))  # units that are off come last
-    gates = torch.where(on, q.ranking, -torch.inf).gather(-1, by_size)
-    kept = by_size.gather(-1, _falling(gates))[..., :cap]
+    ranked = torch.where(on, ranking, -torch.inf).gather(-1, by_size)
+    kept = by_size.gather(-1, _falling(ranked))[..., :cap]
     return torch.where(torch.zeros_like(on).scatter(-1, kept, True), z, 0.0)
 
 

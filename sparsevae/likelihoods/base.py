@@ -46,6 +46,8 @@ class Likelihood(Family):
         The smallest and the largest value with a density or probability above 0.
     whole : bool
         Whether only whole numbers have a probability above 0.
+    location : bool
+        Whether the first D raw values are the mean: with a linear decoder it is then linear in the code.
     atom : bool
         Whether exact zeros have a probability of their own: scaling must not move zeros.
     least_variance : float
@@ -59,6 +61,7 @@ class Likelihood(Family):
     scalings: ClassVar[tuple[str, ...]] = SCALES
     support: tuple[float, float] = (-math.inf, math.inf)
     whole: ClassVar[bool] = False
+    location: ClassVar[bool] = False
     atom: ClassVar[bool] = False
     least_variance: float = 0.0
 

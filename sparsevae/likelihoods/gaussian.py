@@ -25,6 +25,7 @@ class GaussianData(Likelihood):
     """
 
     name = "gaussian"
+    location: ClassVar[bool] = True
     startable: ClassVar[bool] = True
     note = "learned variance"
     settings = ("variance_floor",)
@@ -49,6 +50,7 @@ class ColumnGaussianData(Likelihood):
     """raw = loc -> N(loc, floor + softplus(s)) with s learned, one per column and not by z: the noise of a table."""
 
     name = "column-gaussian"
+    location: ClassVar[bool] = True
     startable: ClassVar[bool] = True
     note = "one learned variance per column"
     settings = ("variance_floor", "features")
@@ -77,6 +79,7 @@ class FixedGaussianData(Likelihood):
     """raw = loc -> N(loc, variance): squared error with an explicit scale."""
 
     name = "fixed-gaussian"
+    location: ClassVar[bool] = True
     startable: ClassVar[bool] = True
     settings = ("variance",)
     variance: float
@@ -92,6 +95,7 @@ class LaplaceData(Likelihood):
     """raw = loc -> Laplace(loc, b) with 2 b^2 = variance: absolute error with an explicit scale."""
 
     name = "laplace"
+    location: ClassVar[bool] = True
     settings = ("variance",)
     variance: float
 

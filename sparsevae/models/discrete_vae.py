@@ -11,7 +11,7 @@ from sparsevae.distributions.discrete_draws import CappedDraw, OneHotDraw
 from sparsevae.distributions.family import Family
 from sparsevae.estimator.assemble import Build, DataSpec, assemble
 from sparsevae.estimator.coder import SparseCoder
-from sparsevae.estimator.fields import Choices, FromTexts, ObservedData, Units
+from sparsevae.estimator.fields import Choices, FromTexts, ObservedData, SparseCodes, Units
 from sparsevae.latent.objective import Objective, kl, nll
 from sparsevae.latent.posteriors import CappedPosterior, OneHotPosterior
 from sparsevae.latent.priors import FixedCapped, FixedOneHots, Prior
@@ -21,7 +21,7 @@ from sparsevae.schedules import Schedule
 
 
 @parameters
-class DiscreteVAE(Choices, Units, ObservedData, FromTexts, SparseCoder):
+class DiscreteVAE(Choices, SparseCodes, Units, ObservedData, FromTexts, SparseCoder):
     r"""A code of zeros and ones: independent bits, or groups of which exactly one is on.
 
     .. math:: \mathcal L = -E_q \log p(x|z) + \sum_j KL(q(z_j|x) \,\|\, p(z_j))

@@ -12,7 +12,7 @@ from sparsevae.checks import POSITIVE, In, OneOf
 from sparsevae.distributions.discrete_draws import Temperature
 from sparsevae.estimator.assemble import Build, DataSpec, assemble, decoder_of
 from sparsevae.estimator.coder import SparseCoder
-from sparsevae.estimator.fields import Choices, FromTexts, ObservedData, Units
+from sparsevae.estimator.fields import Choices, FromTexts, ObservedData, SparseCodes, Units
 from sparsevae.inputs.texts import Texts
 from sparsevae.latent import packing
 from sparsevae.latent.capped_code import CappedCode
@@ -25,7 +25,7 @@ _BOUNDS = In(0, 1, "()", double=True), In(1, None, "()", double=True)
 
 
 @parameters
-class SDLGM(Choices, Capped, Units, ObservedData, FromTexts, SparseCoder):
+class SDLGM(Choices, Capped, SparseCodes, Units, ObservedData, FromTexts, SparseCoder):
     r"""A discrete code with at most `cap` active features.
 
     .. math:: \mathcal L = -E_q \log p(x|z) + KL(q(z|x) \,\|\, p(z)), \quad z = \sum_{l \le L_0} \omega_l e_{c_l}

@@ -28,6 +28,15 @@ _FEW = 16
 depends on its position in the batch."""
 
 
+def rowwise(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """x W^T + b, of which without gradients a row depends on that row of x only (see `_FEW`)."""
+    missing = _FEW - len(weight)
+    if missing > 0 and x.device.type == "cpu" and not torch.is_grad_enabled():
+        bias = None if bias is None else F.pad(bias, (0, missing))
+        return F.linear(x, F.pad(weight, (0, 0, 0, missing)), bias)[..., :-missing]
+    return F.linear(x, weight, bias)
+
+
 class Linear(Layer):
     """y = x W^T + b with W (*members, D_out, D_in); without members, torch's own linear map.
 
@@ -49,11 +58,7 @@ class Linear(Layer):
 
     def forward(self, x: Tensor) -> Tensor:
         if self.weight.dim() == 2:
-            missing = _FEW - len(self.bias)
-            if missing > 0 and x.device.type == "cpu" and not torch.is_grad_enabled():
-                weight, bias = F.pad(self.weight, (0, 0, 0, missing)), F.pad(self.bias, (0, missing))
-                return F.linear(x, weight, bias)[..., :-missing]
-            return F.linear(x, self.weight, self.bias)
+            return rowwise(x, self.weight, self.bias)
         if self.weight.dim() == 3 and x.dim() == 3:
             return torch.baddbmm(self.bias.unsqueeze(-2), x, self.weight.mT)
         return x @ self.weight.mT + self.bias.unsqueeze(-2)

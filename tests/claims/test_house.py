@@ -35,6 +35,7 @@ ORDER = [
     "networks",
     "likelihoods",
     "latent",
+    "refinement",
     "testing",
     "training",
     "estimator",

@@ -311,6 +311,7 @@ def test_weights_name_the_terms_that_the_objective_measures(cls: Any) -> None:
 EFFECTS: dict[str, tuple[dict[str, Any], Any]] = {
     # parameter: what else must be set for it to matter, another value than its default (or than the one set)
     "n_components": ({}, 5),
+    "max_active": ({}, 1),
     "hidden": ({}, (9,)),
     "network": ({}, "conv"),
     "image_shape": ({"network": "conv"}, (2, 8)),

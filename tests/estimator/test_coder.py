@@ -406,7 +406,7 @@ def test_sixty_thousand_images_bit_equal_in_any_batching_and_order() -> None:
 
 
 @pytest.mark.parametrize("cap", [1, 2, 3, 7, 8, 100, np.int64(2)])
-def test_max_active_keeps_the_most_probable_gates(cap: int, fitted: Any) -> None:
+def test_max_active_keeps_the_units_that_bring_most(cap: int, fitted: Any) -> None:
     for kind in ("vsc", "binary", "unit-norm"):
         est, X = fitted[kind]
         full, capped = dense(est.transform(X)), dense(est.transform(X, max_active=cap))
@@ -416,9 +416,10 @@ def test_max_active_keeps_the_most_probable_gates(cap: int, fitted: Any) -> None
         assert np.array_equal(capped[capped != 0], full[capped != 0])  # values are left alone
         with torch.no_grad():
             p = est.model_.encode(est.scaling_(torch.tensor(X, dtype=torch.float32))).p_on.numpy()
-        kept = np.where(capped != 0, p, np.inf).min(1)
-        dropped = np.where((full != 0) & (capped == 0), p, -np.inf).max(1)
-        assert (kept >= dropped - 1e-6).all()
+        brings = p * full**2 * est.fitted_.gain.numpy()
+        kept = np.where(capped != 0, brings, np.inf).min(1)
+        dropped = np.where((full != 0) & (capped == 0), brings, -np.inf).max(1)
+        assert (kept >= dropped * (1 - 1e-5)).all()
 
 
 def test_max_active_of_a_dense_code_is_refused(fitted: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ import sparsevae as sv
 from sparsevae.distributions.one_hot import OneHotCode
 from sparsevae.distributions.spike_slab import SpikeSlab
 from sparsevae.inputs.labels import read_labels
-from sparsevae.latent.codes import capped
+from sparsevae.latent.codes import capped, contributions
 from sparsevae.latent.packing import pack
 from sparsevae.models import SUPERVISED
 from sparsevae.models import known as every_model
@@ -84,17 +85,41 @@ def test_a_cap_keeps_so_many_of_a_code_s_own_non_zeros_and_their_values(name: st
 
 
 @pytest.mark.parametrize("name", GATED)
-def test_no_non_zero_that_a_cap_drops_is_likelier_than_one_that_it_keeps(name: str) -> None:
-    """Whatever a unit's value: by |value| only where gates are equal."""
+def test_no_non_zero_that_a_cap_drops_brings_more_than_one_that_it_keeps(name: str) -> None:
+    """P(on) z^2 times the unit's gain; of whole numbers P(on), whatever the value."""
     est = fitted(name)
     whole = dense(est.transform(X))
     ((block, n, _),) = est.fitted_.blocks(est.fitted_.rows(X))
     with torch.no_grad():
-        p_on = est.model_.encode(block).p_on[:n].numpy()
+        brings = est.model_.encode(block).p_on[:n].numpy()
+    if est.fitted_.largest is None:
+        brings = brings * whole**2 * est.fitted_.gain.numpy()
+    else:
+        assert est.fitted_.gain is None
     for cap in (1, 2, 5):
         kept = dense(est.transform(X, max_active=cap)) != 0
         dropped = (whole != 0) & ~kept
-        assert (np.where(dropped, p_on, 0.0).max(1) <= np.where(kept, p_on, 1.0).min(1) + 1e-6).all()
+        most = np.where(dropped, brings, 0.0).max(1)
+        assert (most <= np.where(kept, brings, np.inf).min(1) * (1 + 1e-5) + 1e-9).all()
+
+
+@pytest.mark.parametrize("name", GATED)
+def test_a_cap_of_the_constructor_is_one_of_transform_which_overrides_it(name: str) -> None:
+    est, cls = fitted(name), GATED[name][0]
+    if cls in SUPERVISED:
+        assert not hasattr(est, "max_active") or est.max_active is None
+        return
+    bound = est.score_samples(X)
+    whole, one, two = (dense(est.transform(X, max_active=k)) for k in (None, 1, 2))
+    try:
+        est.set_params(max_active=1)
+        assert np.array_equal(dense(est.transform(X)), one)
+        assert np.array_equal(dense(est.transform(X, max_active=2)), two)
+        assert np.array_equal(dense(est.transform(X, max_active=12)), whole)
+        assert est.evaluate(X)["nonzeros_mode"] == (one != 0).sum(1).mean()
+        assert np.array_equal(est.score_samples(X), bound)
+    finally:
+        est.set_params(max_active=None)
 
 
 def test_every_model_whose_gates_can_be_ranked_has_its_caps_tested() -> None:
@@ -121,12 +146,26 @@ def test_a_group_s_second_choice_takes_no_place_under_a_cap() -> None:
     assert [int(k) for cap in (1, 2) for k in capped(code, cap)[0].nonzero()] == [7, 1, 7]
 
 
-def test_where_no_unit_is_ever_off_a_capped_code_errs_as_the_largest_values_do(digits: Any) -> None:
+def test_a_cap_by_gain_keeps_the_largest_p_on_z2_gain() -> None:
+    """3/4, 1/2 + and 3/4 times z^2 = 4, 9, 1 times a gain of 1, 1/4, 8: 3, 9/8 and 6; the last unit is off."""
+    gates = torch.tensor([[math.log(3), 1e-6, math.log(3), -1.0]])
+    q = SpikeSlab(gates, torch.tensor([[2.0, -3.0, 1.0, 9.0]]), torch.ones(1, 4))
+    gain = torch.tensor([1.0, 0.25, 8.0, 9.0])
+    assert contributions(q, gain).square().tolist()[0] == pytest.approx([3, 9 / 8, 6, 0], rel=1e-5)
+    assert [capped(q, k, gain).tolist()[0] for k in (1, 2)] == [[0, 0, 1, 0], [2, 0, 1, 0]]
+    assert capped(q, 2).tolist()[0] == [2, 0, 1, 0]  # by gates, and of equal ones the largest value first
+    assert capped(q, 1).tolist()[0] == [2, 0, 0, 0]
+    tiny = SpikeSlab(gates, torch.tensor([[1e-30, 1e30, 1.0, 9.0]]), torch.ones(1, 4))  # squares leave float32
+    assert capped(tiny, 1, torch.ones(4)).tolist()[0] == [0, pytest.approx(1e30), 0, 0]
+
+
+def test_where_no_unit_is_ever_off_a_cap_keeps_the_units_that_bring_most(digits: Any) -> None:
     training = sv.Training(steps=120, kl_warmup=0.9, verbose=0)
     est = sv.VSC(8, alpha=1.0, hidden=(32,), training=training).fit(digits.X[:500])
     X = digits.X[500:800]
     whole = est.transform(X).toarray()
-    ranks = np.argsort(np.argsort(-np.abs(whole), axis=1), axis=1)
+    brings = whole**2 * est.fitted_.gain.numpy()
+    ranks = np.argsort(np.argsort(-brings, axis=1), axis=1)
     largest, first = np.where(ranks < 2, whole, 0.0), np.where(np.arange(8) < 2, whole, 0.0)
     assert np.array_equal(est.transform(X, max_active=2).toarray(), largest)
     errors = [float(np.square(est.inverse_transform(Z) - X).mean()) for Z in (largest, first)]

@@ -227,7 +227,8 @@ def test_vsc_codes_are_exactly_zero_where_gates_are_closed() -> None:
     Z = est.transform(rows)
     assert Z.nnz == 3
     assert Z.toarray().tolist() == [close([2.0, 0.5]), [close(2.0), 0.0], [0.0, 0.0]]
-    assert est.transform(rows, max_active=1).toarray().tolist()[0] == [0.0, close(0.5)]  # the likelier gate's
+    # P(on) z^2 |w|^2: 3/4 4 2 = 6 of the first unit, 4/5 1/4 4 = .8 of the second, whose gate is likelier.
+    assert est.transform(rows, max_active=1).toarray().tolist()[0] == [close(2.0), 0.0]
     assert est.inverse_transform(Z).tolist() == [close([2.0, 4.0]), close([2.0, 3.0]), close([0.0, 1.0])]
     gated = est.posterior_means(rows)["gated"].tolist()
     assert gated[:2] == [close([3 / 4 * 2, 4 / 5 * 0.5]), close([3 / 4 * 2, 1 / 5 * -1.5])]

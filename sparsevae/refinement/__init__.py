@@ -1,0 +1,1 @@
+"""Better codes from a fitted model: what a unit brings, pursuit on a dictionary, inference per row."""
