@@ -22,7 +22,6 @@ L. Gao et al., "Scaling and evaluating sparse autoencoders", 2024.
 
 from __future__ import annotations
 
-import inspect
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -32,8 +31,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from joblib import Parallel, cpu_count, delayed
-from scipy.sparse import csr_array
-from sklearn.decomposition import MiniBatchDictionaryLearning, sparse_encode
+from sklearn.decomposition import MiniBatchDictionaryLearning
 from sklearn.exceptions import ConvergenceWarning
 from threadpoolctl import threadpool_limits
 from torch import Tensor
@@ -51,8 +49,6 @@ PENALTY = 0.07  # of absolute coefficients in dictionary learning, relative to t
 RATE = 1e-3  # of Adam at the first step; it falls to 0 along a cosine, for both autoencoders
 NEIGHBOURS = 10
 BATCH = 128
-REFINES = "refine" in inspect.signature(sv.VSC.transform).parameters
-REFINED = "vsc, refined" if REFINES else "vsc, pursuit by scikit-learn"
 
 
 class Data(NamedTuple):
@@ -234,26 +230,14 @@ def vsc(data: Data, targets: Sequence[int]) -> Iterator[Code]:
         training=settings,
     )
     _, seconds = _timed(lambda: est.fit(data.X))
-    offset = est.inverse_transform(np.zeros((1, data.units), np.float32))
-    atoms = est.inverse_transform(np.eye(data.units, dtype=np.float32)) - offset
-    ways = {"vsc": est.transform, REFINED: lambda rows: refined(est, rows, atoms, offset, k)}
-    for name, way in ways.items():
-        Z, encoding = _timed(lambda way=way: way(data.T))
-        Z = Z.toarray()
-        yield Code(name, k, Z, atoms, offset[0], seconds, len(Z) / encoding)
-
-
-def refined(est: sv.VSC, rows: Array, atoms: Array, offset: Array, k: int) -> Any:
-    """`transform(X, refine=True)`, or without it scikit-learn's pursuit on the model's dictionary; CSR (n, J)."""
-    if REFINES:
-        return est.transform(rows, refine=True)
-    size = np.maximum(np.linalg.norm(atoms, axis=1), 1e-12)
-    Z = sparse_encode(rows - offset, atoms / size[:, None], algorithm="omp", n_nonzero_coefs=k)
-    return csr_array(Z / size)
+    offset = est.inverse_transform(np.zeros((1, data.units), np.float32))[0]
+    for name, refine in {"vsc": False, "vsc, refined": True}.items():
+        Z, encoding = _timed(lambda refine=refine: est.transform(data.T, refine=refine))
+        yield Code(name, k, Z.toarray(), est.components_, offset, seconds, Z.shape[0] / encoding)
 
 
 PLAYERS = {"omp": omp, "topk": topk, "vsc": vsc}
-ORDER = ["omp", "topk", "vsc", REFINED]
+ORDER = ["omp", "topk", "vsc", "vsc, refined"]
 
 
 # -- measures ----------------------------------------------------------------------------------------------------------

@@ -107,6 +107,29 @@ def coding() -> Iterator[list[str]]:
         yield [*labels_of, *errors, f"{found['vsc']['fit_s']:.0f} s", f"{times:.1f}"]
 
 
+CODES = {
+    "omp": "dictionary learning, OMP",
+    "topk": "TopK autoencoder",
+    "vsc": "`VSC`, one pass",
+    "vsc, refined": "`VSC`, refined",
+}
+
+
+@table(
+    "docs/numbers.md",
+    *("data, non-zeros asked", "code", "non-zeros", "R2", "refitted", "units used"),
+    *("recall@10, decoded", "of codes", "trained in", "rows encoded per second"),
+)
+def codes() -> Iterator[list[str]]:
+    for found in (found for found in speed("codes")["codes"].values() if "rows" in found):
+        for row in found["rows"]:
+            scores = [bare(row["r2"], 3), bare(row["r2_refitted"], 3), f"{row['used']} of {found['units']}"]
+            recalls = [bare(row[key], 3) if key in row else "" for key in ("recall_decoded", "recall_code")]
+            times = [f"{row['train_s']:,.0f} s", f"{row['rows_per_s']:,.0f}"]
+            label = f"{found['title']}, {row['target']}"
+            yield [label, CODES[row["code"]], f"{row['nonzeros']:.1f}", *scores, *recalls, *times]
+
+
 # -- spike-and-slab codes ------------------------------------------------------------------------------------------
 
 
@@ -489,7 +512,9 @@ def not_hsvae() -> Iterator[list[str]]:
     named = " and ".join(bare(shares[f"yelp ({prior})"][0], 3) for prior in ("30,10", "10,30"))
     seen = f"{len(failed)} of 5 claims fail: {quoted}. Probe accuracy on Yelp {named}, "
     runs = [r for r in figure_4["runs"] if (r["data"], r["prior"]) == ("yelp", "30,10")]
-    seen += f"of the majority class {bare(shares['yelp (30,10)'][1], 3)}; {sum(r['active_units'] == 0 for r in runs)} of "
+    seen += (
+        f"of the majority class {bare(shares['yelp (30,10)'][1], 3)}; {sum(r['active_units'] == 0 for r in runs)} of "
+    )
     yield ["HSVAE, figure 4", claim, seen + f"{len(runs)} of those with Beta(30, 10) has no active unit"]
 
 
