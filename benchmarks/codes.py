@@ -140,9 +140,9 @@ def _timed(action: Callable[[], Any]) -> tuple[Any, float]:
 def omp(data: Data, targets: Sequence[int]) -> Iterator[Code]:
     """Dictionary learning by least angles, then orthogonal matching pursuit with each number of non-zeros.
 
-    It sees two rows per step of the other players, since a row takes it as long as a batch takes them.
+    It sees four rows per step of the other players, since a few rows take it as long as a batch takes them.
     """
-    seen = 2 * data.steps
+    seen = 4 * data.steps
     learner = MiniBatchDictionaryLearning(
         data.units,
         alpha=PENALTY * data.X.shape[1] ** 0.5,
