@@ -2,7 +2,8 @@
 
 - omp: scikit-learn's MiniBatchDictionaryLearning, rows encoded by orthogonal matching pursuit.
 - topk: a TopK autoencoder with a linear encoder, and an auxiliary loss for dead units (Gao et al., 2024).
-- vsc: VSC with a linear decoder, its mean non-zeros kept at the target; its codes of one pass, and refined.
+- vsc: VSC with a linear decoder, its mean non-zeros kept at the target; its codes of one pass, and
+  refined, with exactly so many.
 
 All train on the same centred rows and are measured on the same held-out rows, in the units they train on:
 
@@ -231,8 +232,9 @@ def vsc(data: Data, targets: Sequence[int]) -> Iterator[Code]:
     )
     _, seconds = _timed(lambda: est.fit(data.X))
     offset = est.inverse_transform(np.zeros((1, data.units), np.float32))[0]
-    for name, refine in {"vsc": False, "vsc, refined": True}.items():
-        Z, encoding = _timed(lambda refine=refine: est.transform(data.T, refine=refine))
+    ways: dict[str, dict[str, int]] = {"vsc": {}, "vsc, refined": {"refine": True, "max_active": k}}
+    for name, way in ways.items():
+        Z, encoding = _timed(lambda way=way: est.transform(data.T, **way))
         yield Code(name, k, Z.toarray(), est.components_, offset, seconds, Z.shape[0] / encoding)
 
 
