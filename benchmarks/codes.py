@@ -3,7 +3,7 @@
 - omp: scikit-learn's MiniBatchDictionaryLearning, rows encoded by orthogonal matching pursuit.
 - topk: a TopK autoencoder with a linear encoder, and an auxiliary loss for dead units (Gao et al., 2024).
 - vsc: VSC with a linear decoder, its mean non-zeros kept at the target; its codes of one pass, and
-  refined, with exactly so many.
+  refined, with as many non-zeros per row.
 
 All train on the same centred rows and are measured on the same held-out rows, in the units they train on:
 
@@ -232,9 +232,8 @@ def vsc(data: Data, targets: Sequence[int]) -> Iterator[Code]:
     )
     _, seconds = _timed(lambda: est.fit(data.X))
     offset = est.inverse_transform(np.zeros((1, data.units), np.float32))[0]
-    ways: dict[str, dict[str, int]] = {"vsc": {}, "vsc, refined": {"refine": True, "max_active": k}}
-    for name, way in ways.items():
-        Z, encoding = _timed(lambda way=way: est.transform(data.T, **way))
+    for name, refine in {"vsc": False, "vsc, refined": True}.items():
+        Z, encoding = _timed(lambda refine=refine: est.transform(data.T, refine=refine))
         yield Code(name, k, Z.toarray(), est.components_, offset, seconds, Z.shape[0] / encoding)
 
 
