@@ -1,4 +1,7 @@
-"""`python -m benchmarks` (or `make bench`): every benchmark in one run, a table with verdicts, and a JSON file."""
+"""`python -m benchmarks` (or `make bench`): every benchmark in one run, a table with verdicts, and a JSON file.
+
+`--only codes` is not part of it: it trains for half an hour.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,8 @@ from benchmarks.report import machine
 def main(argv: list[str] | None = None) -> dict[str, Any]:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--device", default="auto", help="auto (CUDA where there is one), cpu, cuda or cuda:N")
-    parser.add_argument("--only", choices=["speed", "text", "coding", "defaults"], help="run one of the benchmarks")
+    names = ["speed", "text", "coding", "defaults", "codes"]
+    parser.add_argument("--only", choices=names, help="run one of the benchmarks")
     parser.add_argument("--all", action="store_true", help="batches of 500 too, not only of 100")
     parser.add_argument("--rounds", type=int, default=5, help="of speed: how often each contender is measured")
     parser.add_argument("--quick", action="store_true", help="a smoke run: seconds, and numbers without meaning")
@@ -49,6 +53,10 @@ def main(argv: list[str] | None = None) -> dict[str, Any]:
         from benchmarks import defaults
 
         result["defaults"] = defaults.run(device, quick=args.quick)
+    if args.only == "codes":  # half an hour, so only if asked for
+        from benchmarks import codes
+
+        result["codes"] = codes.run(Path(args.out).parent / "state", quick=args.quick)
     result["load_average_after"] = machine(device)["load_average"]
     print(f"Load average {result['load_average_after']:.1f} at the end.")
     out = Path(args.out)

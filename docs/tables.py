@@ -132,6 +132,29 @@ def defaults() -> Iterator[list[str]]:
             yield [*row, f"{r['seconds']:.0f}"]
 
 
+CODES = {
+    "omp": "dictionary learning, OMP",
+    "topk": "TopK autoencoder",
+    "vsc": "`VSC`, one pass",
+    "vsc, refined": "`VSC`, refined",
+}
+
+
+@table(
+    "docs/numbers.md",
+    *("data, non-zeros asked", "code", "non-zeros", "R2", "refitted", "units used"),
+    *("recall@10, decoded", "of codes", "trained in", "rows encoded per second"),
+)
+def codes() -> Iterator[list[str]]:
+    for found in (found for found in speed("codes")["codes"].values() if "rows" in found):
+        for row in found["rows"]:
+            scores = [bare(row["r2"], 3), bare(row["r2_refitted"], 3), f"{row['used']} of {found['units']}"]
+            recalls = [bare(row[key], 3) if key in row else "" for key in ("recall_decoded", "recall_code")]
+            times = [f"{row['train_s']:,.0f} s", f"{row['rows_per_s']:,.0f}"]
+            label = f"{found['title']}, {row['target']}"
+            yield [label, CODES[row["code"]], f"{row['nonzeros']:.1f}", *scores, *recalls, *times]
+
+
 # -- spike-and-slab codes ------------------------------------------------------------------------------------------
 
 
