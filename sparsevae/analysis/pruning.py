@@ -27,7 +27,7 @@ from sparsevae.estimator.coder import SparseCoder
 from sparsevae.estimator.learning import plain
 from sparsevae.latent.posteriors import DiscretePosterior, OneHotPosterior
 from sparsevae.networks.convolutions import Convolution, ToImage, ToRows, TransposedConvolution
-from sparsevae.networks.dense import Linear
+from sparsevae.networks.dense import Linear, Skip
 from sparsevae.networks.recurrent import GRU, Writer
 from sparsevae.parameters import check_units, check_value
 from sparsevae.threads import inference
@@ -161,8 +161,12 @@ def _operate(est: SparseCoder, smaller: SparseCoder, keep: Tensor, cut: Tensor, 
     old, new, n = est.model_, smaller.model_, len(mean)
     device = est.fitted_.device
     keep, cut, mean = keep.to(device), cut.to(device), mean.to(device)
-    _cut_head(new.encoder, keep, n, new.posterior.width(n))
-    _cut_input(new.decoder, keep, cut, mean, n)
+    for path in _paths(new.encoder):
+        _cut_head(path, keep, n, new.posterior.width(n))
+    for path in _paths(new.decoder):
+        _cut_input(path, keep, cut, mean, n)
+    if smaller.fitted_.gain is not None:
+        smaller.fitted_.gain = smaller.fitted_.gain.index_select(-1, keep)
     smaller.n_components = len(keep)
     if smaller.decoder is not None:  # the user's own module, for the smaller code; the likelihood's head follows it
         smaller.decoder = copy.deepcopy(next(new.decoder.children())).cpu()
@@ -190,6 +194,11 @@ def _outputs(decoder: nn.Module, z: Tensor) -> Tensor:
         inputs.append(torch.arange(min(8, len(decoder.words.weight)), device=z.device).expand(len(z), -1))
     found: Tensor = decoder(*inputs)
     return found
+
+
+def _paths(network: nn.Module) -> tuple[nn.Module, ...]:
+    """The networks whose outputs are added: a deep one and the linear map beside it, or one alone."""
+    return (network.deep, network.linear) if isinstance(network, Skip) else (network,)
 
 
 def _layers(module: nn.Module) -> list[nn.Module]:

@@ -149,10 +149,8 @@ class SparseCoder(Learned, _Absent, ClassNamePrefixFeaturesOutMixin, Transformer
     def value(self, name: str) -> Any:
         """A constructor argument; None is resolved by the kind of data of the fit, before `fit` as for numbers."""
         own = getattr(self, name)
-        if own is not None:
-            return own
         known = self.fitted_.defaults if hasattr(self, "fitted_") else self.defaults_for("numbers", 0)
-        return known[name] if name in known else UNSET[name]
+        return (known[name] if name in known else UNSET[name]) if own is None else own
 
     def kl_term(self) -> Term:
         """The KL of every latent variable, with the free nats of `training.free_bits` if that is above 0."""
@@ -292,9 +290,8 @@ class SparseCoder(Learned, _Absent, ClassNamePrefixFeaturesOutMixin, Transformer
         the most probable.
 
         `refine` spends more time on each row. For a linear decoder of Gaussian or Laplace values True is a pursuit on
-        its dictionary, `components_`: `max_active` non-zeros per row (None: as many as the encoder's), with
-        coefficients by least squares. Elsewhere it is 20 steps, or the given number of steps on
-        any decoder, of inference on q(z|x), which raise the row's bound or leave its code as it is.
+        its dictionary, `components_`, with coefficients by least squares. Elsewhere it is 20 steps, or the given number
+        on any decoder, of inference on q(z|x), which raise the row's bound or leave its code as it is.
         """
         own = self.fitted_
         blocks = own.blocks(own.rows(X), CHECKS if refine else 1)
@@ -367,9 +364,8 @@ class SparseCoder(Learned, _Absent, ClassNamePrefixFeaturesOutMixin, Transformer
     def score_samples(self, X: Any, *, n_samples: int = 10) -> Array:
         """Per item, nats: the ELBO with hard draws and unit weights, a true lower bound on log p(x) in the mean.
 
-        Gaussian scores are densities in X's own units. Three settings give no bound on log p(x), and `score_meaning`
-        names what they give: Bernoulli on grey values a cross-entropy, scale="unit-norm" a density of the normalised
-        row at the given variance floor, VAE(noise=False) a joint density at the code. The noise of a row depends on
+        Gaussian scores are densities in X's own units. Where there is no bound on log p(x), `score_meaning` names the
+        score: of grey values by Bernoulli, of scale="unit-norm" and VAE(noise=False). The noise of a row depends on
         (seed, row) alone.
         """
         found: Array = bounds_of(self, self.fitted_.rows(X), n_samples).elbo.numpy()
@@ -385,8 +381,8 @@ class SparseCoder(Learned, _Absent, ClassNamePrefixFeaturesOutMixin, Transformer
         """The importance-weighted bound on log p(x) of every item; refused where scores are no bounds.
 
         In expectation it lies below log p(x) and rises towards it with `n_samples`. Where weights have heavy tails
-        (`pareto_k` above .7, and less than half of the samples effective) a bound may be nats away from log p(x), even
-        if its standard error is small; there is a warning if that is so for more than one row in twenty.
+        (`pareto_k` above .7, less than half of the samples effective) it may be nats away from log p(x) whatever its
+        standard error; there is a warning if that is so for more than one row in twenty.
         """
         return importance_of(self, self.fitted_.rows(X), n_samples)
 
@@ -395,11 +391,9 @@ class SparseCoder(Learned, _Absent, ClassNamePrefixFeaturesOutMixin, Transformer
         """A table of scores on X: the score and its meaning, sparsity of codes, reconstruction error, effect of caps.
 
         `kl` is the KL in the score: over all latent variables, and by name if there are several; in closed form where
-        there is one, else estimated from the score's draws. Three models minimise something else in training:
-        PseudoVSC adds the choice of a pseudo-input (the score uses the mixture), SDLGM(kl="paper") counts features
-        that are off, and VAE(noise=False) has a penalty that is no KL.
-        `n_samples` is the number of draws per row of the score; for long texts it determines most of the time.
-        `score_standard_error` is the standard error of the mean over rows; NaN for one row.
+        there is one, else estimated from the score's `n_samples` draws per row. Training minimises something else in
+        PseudoVSC (the choice of a pseudo-input), SDLGM(kl="paper") (features that are off) and VAE(noise=False) (a
+        penalty that is no KL). `score_standard_error` is that of the mean over rows; NaN for one row.
 
         Counts per row: `mode` (non-zeros of the code), `drawn` (of a hard draw) and `expected` (sum of p_on). If an
         off unit is not exactly zero, HSVAE(spike_scale=...), `drawn` counts the gates that are on. A unit is active
@@ -409,8 +403,7 @@ class SparseCoder(Learned, _Absent, ClassNamePrefixFeaturesOutMixin, Transformer
         in place of each, and `r2` = 1 - mse / mean_mse (none if all rows are equal).
 
         For codes with gates, and at least two rows, `hoyer` is Hoyer's sparsity (`metrics.code_hoyer`) of `draws` (one
-        per row), `slab` (mu) and `gated` (P(on) mu, for HSVAE with one draw of P(on) = 1 - gamma). For texts it is
-        given for all models, of codes without gates for `mean`.
+        per row), `slab` (mu) and `gated` (P(on) mu, for HSVAE of one draw); for texts also of the `mean` of others.
 
         For texts, in place of `mse`: `words` per text, its end included; the share of `unknown` ones; `nll`, nats per
         text given a draw of its code (the score's draws), and `nll_code`, given the code that `transform` returns; two
@@ -423,8 +416,7 @@ class SparseCoder(Learned, _Absent, ClassNamePrefixFeaturesOutMixin, Transformer
     def relaxed_objective(self, X: Any) -> Array:
         """Per item, nats: the training objective with unit weights and the draws that training takes; no bound.
 
-        For a code that training relaxes (concrete, paper, VSC's sigmoid) the gap to `score_samples` measures the effect
-        of the relaxation.
+        Its gap to `score_samples` is the effect of relaxed draws (concrete, paper, VSC's sigmoid).
         """
         return relaxed_of(self, self.fitted_.rows(X))
 

@@ -19,7 +19,7 @@ from sparsevae.inputs.kind import as_list, kind_of
 from sparsevae.inputs.rows import Rows, place
 from sparsevae.inputs.stats import Stats, fingerprint
 from sparsevae.latent.priors import Prior
-from sparsevae.latent.start import ROWS, can_start
+from sparsevae.latent.start import can_start, start_rows
 from sparsevae.likelihoods.choose import choose
 from sparsevae.sampling.gradients import points
 from sparsevae.sampling.noise import mix
@@ -120,11 +120,11 @@ def build(est: SparseCoder, kind: Input, X: Any, Y: Any = None) -> Build:
         fitted.to(device)
         shuffle = torch.Generator().manual_seed(mix(training.seed, 7))
         own, _ = split(X.shape[0], training, torch.device("cpu"))
-        some = own[torch.randperm(len(own), generator=shuffle)[: max(ROWS, 2 * fitted.n_units)]]
+        some = own[torch.randperm(len(own), generator=shuffle)[: start_rows(fitted.n_units, kind.width)]]
         if est.start not in (None, "random") and not can_start(fitted.model):
             raise ValueError(
                 f"start={est.start!r} needs gates that can close, and linear paths in encoder and decoder: use "
-                "skip=True, networks of the library, alpha below 1, and a Gaussian or Bernoulli likelihood."
+                "skip=True, networks of the library, alpha below 1, and a Gaussian, Laplace or Bernoulli p(x|z)."
             )
         made.start(fitted.model, kind.prepare(tables[0].take(some).to(device)), est.value("start"), shuffle)
     except BaseException:

@@ -22,10 +22,16 @@ import torch
 from torch import Tensor, nn
 
 from sparsevae.distributions.family import Matched
+from sparsevae.inputs.rows import BLOCK
 from sparsevae.latent.model import LatentModel
 from sparsevae.networks.dense import Linear, Skip, linear_path
 
-ROWS = 4096  # rows that a start looks at
+_ROWS, _NUMBERS = 4096, 2**24  # rows that a start looks at, and numbers in them where rows are wide
+
+
+def start_rows(n_units: int, width: int) -> int:
+    """The number of rows for a start: enough for a row per unit, fewer where rows are wide."""
+    return min(max(_ROWS, 2 * n_units), max(BLOCK, _NUMBERS // width))
 
 
 class Directions(NamedTuple):
@@ -147,7 +153,7 @@ def filters(directions: Directions, x: Tensor, share: float) -> Matched:
     least = torch.quantile(opening, 1 - share, 0)
     on = opening >= least
     size = ((seen.square() * on).sum(0) / on.sum(0).clamp_min(1)).sqrt().clamp_min(1e-6)
-    steep = _GAIN / opening.std(0).clamp_min(1e-6)
+    steep = _GAIN / opening.std(0, correction=0).clamp_min(1e-6)
     return Matched(
         size,
         value=directions.atoms / size[:, None],

@@ -28,9 +28,10 @@ def users_of(setting: str) -> str:
     """The likelihoods that take a setting, for a help text.
 
     >>> users_of("variance_floor")
-    "likelihood='gaussian' or 'spike-slab'"
+    "likelihood='gaussian', 'column-gaussian' or 'spike-slab'"
     """
-    return "likelihood=" + " or ".join(repr(n) for n, c in _OF_NUMBERS.items() if setting in c.settings)
+    *most, last = (repr(n) for n, c in _OF_NUMBERS.items() if setting in c.settings)
+    return "likelihood=" + (f"{', '.join(most)} or {last}" if most else last)
 
 
 def choose(name: str, data: Stats, scale: str, *, binarise: bool) -> str:

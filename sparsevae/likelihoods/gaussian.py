@@ -96,9 +96,13 @@ class LaplaceData(Likelihood):
 
     name = "laplace"
     location: ClassVar[bool] = True
+    startable: ClassVar[bool] = True
     settings = ("variance",)
     variance: float
 
     def forward(self, raw: Tensor) -> Distribution:
         scale = torch.full_like(raw, (self.variance / 2) ** 0.5)
         return Independent(Laplace(raw, scale, validate_args=False), 1, validate_args=False)
+
+    def begin(self, x: Tensor) -> First:
+        return First(x.mean(0), torch.ones_like(x[0]))

@@ -303,7 +303,7 @@ def test_the_code_is_judged_beside_the_draws() -> None:
 def test_a_model_whose_every_code_is_zero_is_never_called_well_sized(planted_rows: Any) -> None:
     """Gates of one half at most: draws carry all there is to know, modes nothing."""
     training = sv.Training(steps=300, batch_size=64, learning_rate=1e-2, verbose=0)
-    est = sv.VSC(4, **PLANTED | {"alpha": 0.9, "training": training}).fit(planted_rows)
+    est = sv.VSC(4, **PLANTED | {"alpha": 0.9, "skip": False, "training": training}).fit(planted_rows)
     before = audit(est, planted_rows, gain_rows=200)
     assert before.verdict in ("oversized", "well sized", "too small")
     with torch.no_grad():  # the last layer's third part are the gates

@@ -726,11 +726,11 @@ def test_numbers_of_numpy_are_numbers() -> None:
         "seed": np.int64(7),
         "report_every": np.int64(5),
         "checkpoint_every": np.int64(5),
-        "schedules": {"sharpness": sv.Linear(np.float32(10), np.int64(20), end=np.int64(5))},
+        "schedules": {"temperature": sv.Linear(np.float32(10), np.int64(20), end=np.int64(5))},
     }
     ours = make(n_components=np.int64(4), hidden=(np.int64(16),), alpha=np.float32(0.25), training=settings).fit(X)
     plain = {k: v.item() for k, v in settings.items() if k != "schedules"}
-    plain |= {"schedules": {"sharpness": sv.Linear(10.0, 20, end=5)}}
+    plain |= {"schedules": {"temperature": sv.Linear(10.0, 20, end=5)}}
     theirs = make(n_components=4, hidden=(16,), alpha=0.25, training=plain).fit(X)
     assert np.array_equal(ours.transform(X).toarray(), theirs.transform(X).toarray())
     assert ours.history_ == theirs.history_

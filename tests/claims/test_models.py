@@ -320,7 +320,10 @@ EFFECTS: dict[str, tuple[dict[str, Any], Any]] = {
     "skip": ({"skip": False}, True),
     "start": ({"skip": True, "start": "random"}, "rows"),
     "patterns": ({}, 3),
-    "target_active": ({}, 2.0),
+    "target_active": (
+        {"training": sv.Training(steps=8, batch_size=16, learning_rate=1e-2, report_every=2, verbose=0)},
+        1.0,
+    ),
     "network": ({}, "conv"),
     "image_shape": ({"network": "conv"}, (2, 8)),
     "likelihood": ({}, "laplace"),

@@ -119,7 +119,7 @@ def test_the_docstring_documents_every_parameter() -> None:
 
 def test_the_docstring_says_type_and_range_then_the_default() -> None:
     assert "\n    alpha : float in (0, 1] or None, default=None\n        Prior probability" in sv.VSC.__doc__
-    assert "\n    n_components : int > 0, default=64\n" in sv.VSC.__doc__
+    assert "\n    n_components : int > 0 or None, default=None\n" in sv.VSC.__doc__
     assert "\n    sharpness : tuple (float > 0, float > 0), default=(50.0, 200.0)\n" in sv.VSC.__doc__
     assert "\n    tau : float > 0, Schedule or 'learned', default=0.5\n" in sv.SDLGM.__doc__
     assert "\n    decay_at : a step (int >= 0) or a share of the run (float in [0, 1]), default" in sv.Training.__doc__
@@ -141,7 +141,9 @@ def test_the_docstring_lists_what_a_fitted_model_has(cls: Any, digits: Any) -> N
 
 def test_a_signature_has_types_and_defaults_and_no_sentence() -> None:
     """What an editor shows of a constructor: one argument per line and the docstring are a few screens."""
-    assert str(inspect.signature(sv.VSC)).endswith("kl_z: float | None = None, alpha: float | None = None) -> None")
+    assert str(inspect.signature(sv.VSC)).endswith(
+        "alpha: float | None = None, patterns: int = 0, slab: str = 'normal') -> None"
+    )
     for cls in [*EVERY, sv.Training, sv.Text]:
         signature, types = inspect.signature(cls), {p.name: p.type for p in documented(cls)}
         assert {name: p.annotation for name, p in signature.parameters.items()} == types

@@ -67,7 +67,7 @@ def test_a_start_fills_the_dictionary() -> None:
     assert used["rows"] > used["random"]
 
 
-@pytest.mark.parametrize("more", [{"skip": False}, {"alpha": 1.0}, {"likelihood": "laplace"}])
+@pytest.mark.parametrize("more", [{"skip": False}, {"alpha": 1.0}, {"likelihood": "spike-slab"}])
 def test_what_cannot_start_is_refused(more: dict[str, object]) -> None:
     with pytest.raises(ValueError, match="start='rows' needs gates"):
         prepared("rows", **more)

@@ -47,7 +47,7 @@ FAMILIES = {
     "poisson": PoissonData(),
     "gaussian": GaussianData(1e-2),
     "fixed gaussian": FixedGaussianData(0.3),
-    "column gaussian": ColumnGaussianData(1e-2, 5),
+    "column gaussian": ColumnGaussianData(1e-2, 1),
     "laplace": LaplaceData(0.3),
     "spike and slab data": SpikeSlabData(1e-2),
 }

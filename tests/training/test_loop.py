@@ -164,7 +164,7 @@ def test_the_rate_follows_its_course(settings: Any, rate: Callable[[int], float]
 @pytest.mark.parametrize("rate", [1, 2**63])
 def test_a_rate_that_is_an_integer_falls_as_any_other(rate: int, steps: list[Any]) -> None:
     with pytest.warns(sv.SparsityWarning) if rate == 1 else pytest.raises(sv.DivergenceError):
-        make(training={"learning_rate": rate}).fit(X)
+        make(training={"learning_rate": rate}, skip=False).fit(X)
     expected = [rate * 0.5 * (1 + math.cos(math.pi * s["step"] / 40)) for s in steps[:10]]
     assert [s["rate"] for s in steps[:10]] == pytest.approx(expected, rel=1e-5)
 
@@ -318,7 +318,7 @@ def test_two_models_trained_as_one_equal_each_trained_alone(more: Any, monkeypat
 
 def test_alpha_one_trains_like_the_vae() -> None:
     """The spike without mass is the VAE: the same weights, noise and losses."""
-    vae, vsc = make(sv.VAE).fit(X), make(sv.VSC, alpha=1.0).fit(X)
+    vae, vsc = make(sv.VAE).fit(X), make(sv.VSC, alpha=1.0, skip=False).fit(X)
     assert torch.allclose(weights(vae), weights(vsc), atol=1e-5)
     assert vae.history_.column("loss") == pytest.approx(vsc.history_.column("loss"), rel=1e-5)
     assert np.allclose(vae.transform(X), vsc.transform(X).toarray(), atol=1e-5)
