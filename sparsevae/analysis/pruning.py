@@ -87,8 +87,10 @@ def prune(
             f"units of {type(est).__name__} come in groups of {model.posterior.size} of which one is on: none can be "
             "removed alone. Fit fewer groups, or independent bits, categories=None."
         )
-    _head(model.encoder, n, model.posterior.width(n))
-    _first(model.decoder, n)
+    for path in _paths(model.encoder):
+        _head(path, n, model.posterior.width(n))
+    for path in _paths(model.decoder):
+        _first(path, n)
     chosen = None if units is None else np.unique(check_units(units, n))
     if chosen is not None and len(chosen) == n:
         raise ValueError(f"no unit would be left: all {n} would be removed. Keep at least one.")

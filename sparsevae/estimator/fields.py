@@ -77,8 +77,7 @@ class Gates(SparseCodes):
     start: Annotated[
         str | None,
         OneOf(*STARTS),
-        "Where the linear paths begin: random weights, or matched filters of a random decoder (transpose) or of the "
-        "data (rows, kmeans, subspaces). None: rows for VSC and HSVAE on numbers, else random.",
+        "Linear paths begin as matched filters of the decoder or of the data. None: VSC, HSVAE: rows; else random.",
     ] = None
     gate: Annotated[
         str | None, OneOf(*GATES), "Gradient estimator of gates; None: sigmoid, for texts straight-through-concrete."
@@ -90,8 +89,7 @@ class Gates(SparseCodes):
     code: Annotated[
         str | None,
         OneOf(*KINDS),
-        "What transform returns: mode (the slab's mean where P(on) > 1/2), gated (P(on) times that mean), thresholded "
-        "(gated, zero where its size is at most .1). None: thresholded for HSVAE on numbers, else mode.",
+        "What transform returns (see there). None: thresholded for HSVAE on numbers, else mode.",
     ] = None
     kl_z: Annotated[float | None, In(0), "Weight of the KL of z in training; None: 1, for texts .05."] = None
 

@@ -16,7 +16,7 @@ from sparsevae.estimator.blocks import Blocks
 from sparsevae.inputs.base import Array, Input
 from sparsevae.inputs.codes import read_codes
 from sparsevae.inputs.kind import as_list, check_kind
-from sparsevae.inputs.rows import place
+from sparsevae.inputs.rows import place, some_rows
 from sparsevae.latent.codes import code_of, gated
 from sparsevae.latent.model import LatentModel
 from sparsevae.latent.objective import Objective
@@ -160,7 +160,7 @@ class Fitted:
         if not (decodes and posterior.sparse and not posterior.discrete) or linear_gain(self.model) is not None:
             return
         shuffle = torch.Generator().manual_seed(mix(self.training.seed, 15))
-        some = torch.randperm(rows.shape[0], generator=shuffle)[:ROWS]
+        some = torch.randperm(rows.shape[0], generator=shuffle)[: some_rows(ROWS, self.input.width)]
         x = place(rows, torch.device("cpu"), resident=False).take(some).to(self.device)
         with inference(self.device):
             self.gain = measured_gain(self.model, self.input.prepare(x))

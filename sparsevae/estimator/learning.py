@@ -16,10 +16,10 @@ from sparsevae.exceptions import SparsityWarning, delay_warnings, warn_caller
 from sparsevae.inputs import scaling as scalings
 from sparsevae.inputs.base import Input
 from sparsevae.inputs.kind import as_list, kind_of
-from sparsevae.inputs.rows import Rows, place
+from sparsevae.inputs.rows import Rows, place, some_rows
 from sparsevae.inputs.stats import Stats, fingerprint
 from sparsevae.latent.priors import Prior
-from sparsevae.latent.start import can_start, start_rows
+from sparsevae.latent.start import ROWS, can_start
 from sparsevae.likelihoods.choose import choose
 from sparsevae.sampling.gradients import points
 from sparsevae.sampling.noise import mix
@@ -120,7 +120,7 @@ def build(est: SparseCoder, kind: Input, X: Any, Y: Any = None) -> Build:
         fitted.to(device)
         shuffle = torch.Generator().manual_seed(mix(training.seed, 7))
         own, _ = split(X.shape[0], training, torch.device("cpu"))
-        some = own[torch.randperm(len(own), generator=shuffle)[: start_rows(fitted.n_units, kind.width)]]
+        some = own[torch.randperm(len(own), generator=shuffle)[: some_rows(max(ROWS, 2 * fitted.n_units), kind.width)]]
         if est.start not in (None, "random") and not can_start(fitted.model):
             raise ValueError(
                 f"start={est.start!r} needs gates that can close, and linear paths in encoder and decoder: use "

@@ -18,6 +18,11 @@ BLOCK = 512  # rows per pass outside of training, constant: matrix products of o
 EXACT = 2**24  # whole numbers below it are exact in float32
 
 
+def some_rows(most: int, width: int) -> int:
+    """The number of rows to look at, at most `most`: fewer where dense rows of this width would take much memory."""
+    return min(most, max(BLOCK, 2**24 // width))
+
+
 def from_tensor(values: Tensor, name: str) -> np.ndarray[Any, Any]:
     """A user's tensor as an array."""
     if values.is_meta:

@@ -22,16 +22,10 @@ import torch
 from torch import Tensor, nn
 
 from sparsevae.distributions.family import Matched
-from sparsevae.inputs.rows import BLOCK
 from sparsevae.latent.model import LatentModel
 from sparsevae.networks.dense import Linear, Skip, linear_path
 
-_ROWS, _NUMBERS = 4096, 2**24  # rows that a start looks at, and numbers in them where rows are wide
-
-
-def start_rows(n_units: int, width: int) -> int:
-    """The number of rows for a start: enough for a row per unit, fewer where rows are wide."""
-    return min(max(_ROWS, 2 * n_units), max(BLOCK, _NUMBERS // width))
+ROWS = 4096  # rows that a start looks at
 
 
 class Directions(NamedTuple):

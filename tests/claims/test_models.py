@@ -132,7 +132,11 @@ def test_remedies_are_what_the_model_has() -> None:
     for cls, settings, shown in full:
         assert shown in warned(make(cls, n_components=1, **settings, **few))
     empty = [
-        (sv.VSC, {"alpha": 1e-4}, f"Try alpha=0.1, {defaults}; {then}, alpha=0.3."),
+        (
+            sv.VSC,
+            {"alpha": 1e-4, "start": "random"},
+            f"Try start='rows'; {then}, alpha=0.1, {defaults}; {then}, alpha=0.3.",
+        ),
         (
             sv.CapacityVAE,
             {"capacity": 0.0, "gamma": 1e4},
@@ -320,10 +324,7 @@ EFFECTS: dict[str, tuple[dict[str, Any], Any]] = {
     "skip": ({"skip": False}, True),
     "start": ({"skip": True, "start": "random"}, "rows"),
     "patterns": ({}, 3),
-    "target_active": (
-        {"training": sv.Training(steps=8, batch_size=16, learning_rate=1e-2, report_every=2, verbose=0)},
-        1.0,
-    ),
+    "target_active": ({"training": {"report_every": 2}}, 1.0),
     "network": ({}, "conv"),
     "image_shape": ({"network": "conv"}, (2, 8)),
     "likelihood": ({}, "laplace"),

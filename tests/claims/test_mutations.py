@@ -636,9 +636,9 @@ def _layers(part: str, key: str, n: int) -> Callable[[dict[str, Any]], Any]:
     [
         *(_layers(part, "hidden", n) for n in (900, 10_000, 100_000) for part in ("constructor", "chosen")),
         lambda r: r["meta"]["constructor"].update(hidden={"$tuple": [1] * 100_000}),
-        lambda r: r["tensors"]["model.encoder.0.bias"].update(shape=[2**62]),
-        lambda r: r["tensors"]["model.encoder.0.bias"].update(shape=[2] * 10**5),
-        lambda r: r["tensors"]["model.encoder.0.bias"].update(dtype="layout"),
+        lambda r: r["tensors"]["model.encoder.deep.0.bias"].update(shape=[2**62]),
+        lambda r: r["tensors"]["model.encoder.deep.0.bias"].update(shape=[2] * 10**5),
+        lambda r: r["tensors"]["model.encoder.deep.0.bias"].update(dtype="layout"),
         lambda r: r["meta"]["input"].update(n_features=10**12),
         lambda r: r["meta"]["constructor"].update(n_components=10**400),
         lambda r: r["meta"]["constructor"].update(n_components={"$float": None}),

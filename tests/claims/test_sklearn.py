@@ -149,7 +149,8 @@ def test_a_signature_has_types_and_defaults_and_no_sentence() -> None:
         assert {name: p.annotation for name, p in signature.parameters.items()} == types
         assert typing.get_type_hints(cls.__init__) == types | {"return": type(None)}
         assert "Annotated" not in str(signature)
-        assert len(signature.parameters) + 2 + len(inspect.getdoc(cls).splitlines()) < 120
+        most = 120 if cls is sv.VSC else 130  # those with thirty arguments and more
+        assert len(signature.parameters) + 2 + len(inspect.getdoc(cls).splitlines()) < most
 
 
 def test_what_scikit_learn_says_of_routing_takes_one_line() -> None:

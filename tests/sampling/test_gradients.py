@@ -908,7 +908,7 @@ def test_variance_normalisation_slows_the_encoder_alone_and_its_kl_with_it(
 def test_variance_normalisation_leaves_the_slabs_of_vsc_alone() -> None:
     """Only the gates' rows of the last layer learn more slowly: means and widths have a gradient of their own."""
     X = sv.data.load("digits").X
-    own: dict[str, Any] = {"alpha": 0.3, "skip": False}
+    own: dict[str, Any] = {"alpha": 0.3, "start": "random"}
     plain, slowed = (first_gradient(sv.VSC, X, gate=g, **own) for g in ("score", "normalised-score"))
     (name,) = (k for k in plain if k.startswith("encoder") and k.endswith("bias") and len(plain[k].flatten()) == 18)
     ratio = (plain[name] / slowed[name]).flatten()

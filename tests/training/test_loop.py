@@ -687,8 +687,10 @@ def test_warnings_come_with_a_remedy() -> None:
         sv.SparsityWarning, match=r"all 6 units are active.* Try n_components=12 and training.steps=1000\.$"
     ):
         make(sv.VAE, training={"steps": 200}).fit(X)
-    with pytest.warns(sv.SparsityWarning, match=rf"every code is zero.* Try alpha=0.1, {short}, alpha=0.3\.$"):
-        make(alpha=1e-4, training={"steps": 200}).fit(X)
+    with pytest.warns(
+        sv.SparsityWarning, match=rf"every code is zero.* Try start='rows'.*, alpha=0.1, {short}, alpha=0.3\.$"
+    ):
+        make(alpha=1e-4, start="random", training={"steps": 200}).fit(X)
 
 
 FOLLOWED: list[Any] = [

@@ -107,6 +107,12 @@ def test_running_statistics_are_written_though_torch_s_schema_does_not_say_so(na
         assert all(map(torch.equal, own, wanted))
 
 
+def returned(node: Any, output: Any) -> bool:
+    """True for a result, or what is only reshaped to one: two weights never share the tensor of their gradient."""
+    users = list(node.users)
+    return output in users or (len(users) == 1 and "view" in str(users[0].target) and returned(users[0], output))
+
+
 @pytest.mark.parametrize("model", known().values(), ids=known())
 def test_no_model_s_step_computes_anything_twice(
     model: Any,
@@ -122,7 +128,7 @@ def test_no_model_s_step_computes_anything_twice(
     asked = [
         (node.target, node.args, tuple(node.kwargs.items()))
         for node in graph.nodes
-        if node.op == "call_function" and output not in node.users
+        if node.op == "call_function" and not returned(node, output)
     ]
     twice = [str(a) for a, times in Counter(map(repr, asked)).items() if times > 1]
     assert twice == []
