@@ -83,7 +83,7 @@ class Gates(SparseCodes):
         "data (rows, kmeans, subspaces). None: rows for VSC and HSVAE on numbers, else random.",
     ] = None
     gate: Annotated[
-        str | None, OneOf(*GATES), "Gradient estimator of gates; None: straight-through-concrete, for PseudoVSC sigmoid."
+        str | None, OneOf(*GATES), "Gradient estimator of gates; None: straight-through-concrete, PseudoVSC: sigmoid."
     ] = None
     sharpness: Annotated[
         tuple[float, float], POSITIVE, "Sharpness of the sigmoid gate at the first and the last step."
