@@ -99,8 +99,8 @@ def steps() -> Iterator[list[str]]:
     "docs/numbers.md", "host", "library", "squared error per pixel, VSC", "OMP", "trained in", "rows encoded, times OMP"
 )
 def coding() -> Iterator[list[str]]:
-    hosts = {"cpu-coding": ("first", "this"), "cpu-coding-other-host": ("second", "earlier")}
-    for name, labels_of in {**hosts, "cpu-coding-other-host-second": ("second, again", "earlier")}.items():
+    hosts = {"cpu-coding": ("first", "earlier"), "cpu-coding-other-host": ("second", "older")}
+    for name, labels_of in {**hosts, "cpu-coding-other-host-second": ("second, again", "older")}.items():
         found = speed(name)["coding"]
         (times,) = (v["measured"] for v in found["verdicts"] if v["what"].startswith("encoding speed"))
         errors = [bare(found[k]["mse"], 4) for k in ("vsc", "omp")]

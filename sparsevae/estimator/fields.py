@@ -63,7 +63,9 @@ class SparseCodes:
     """Fields of models whose codes have exact zeros."""
 
     target_active: Annotated[
-        float | None, POSITIVE, "Mean non-zeros of a code; weights of KLs are found for it in training. None: as found."
+        float | None,
+        POSITIVE,
+        "Mean non-zeros of a code; training finds the weights of KLs for it (PseudoVSC: alpha). None: no target.",
     ] = None
     max_active: Annotated[
         int | None, POSITIVE, "Most non-zeros of a code; scores are those of the whole posterior. None: no limit."
@@ -80,7 +82,7 @@ class Gates(SparseCodes):
         "Linear paths begin as matched filters of the decoder or of the data. None: VSC, HSVAE: rows; else random.",
     ] = None
     gate: Annotated[
-        str | None, OneOf(*GATES), "Gradient estimator of gates; None: sigmoid, for texts straight-through-concrete."
+        str | None, OneOf(*GATES), "Gradient estimator of gates; None: straight-through-concrete, PseudoVSC: sigmoid."
     ] = None
     sharpness: Annotated[
         tuple[float, float], POSITIVE, "Sharpness of the sigmoid gate at the first and the last step."

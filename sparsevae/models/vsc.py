@@ -36,7 +36,8 @@ class VSC(Gates, ObservedData, FromTexts, SparseCoder):
        + \sum_j \left[ p_j KL(\mathcal N(\mu_j, \sigma_j^2) \,\|\, \mathcal N(0, 1)) + KL_B(p_j; \alpha) \right]
 
     with posterior :math:`q = p_j \mathcal N(\mu_j, \sigma_j^2) + (1 - p_j)\delta_0` (the paper's gamma is p_on).
-    Gate logits are unconstrained, not the paper's -ReLU(-v), whose gradient vanishes (erratum 3). alpha = 1 is the VAE.
+    Gate logits are unconstrained, not the paper's -ReLU(-v), whose gradient vanishes (erratum 3). The paper's VSC is
+    VSC(n, alpha=..., skip=False, start="random", gate="sigmoid"); VSC(n, alpha=1, skip=False) is the VAE.
 
     {parameters}
 
