@@ -87,12 +87,12 @@ class VSC(Gates, ObservedData, FromTexts, SparseCoder):
         found = super().defaults_for(kind, n_rows)
         n = found.setdefault("n_components", min(256, max(12, n_rows // 20)))
         n = n if self.n_components is None else int(self.n_components)
-        found.setdefault("alpha", min(0.5, 6 / n))
+        found.setdefault("alpha", prior_share(self, n, min(0.5, 6 / n)))
         return found
 
     def build(self, data: DataSpec, weights: Generator | None) -> Build:
         n, patterns = int(self.value("n_components")), int(self.patterns)
-        alpha = prior_share(self, n, self.value("alpha")) if self.alpha is None else self.alpha
+        alpha = self.value("alpha")
         gate, schedules = gate_of(self)
         dense = alpha == 1
         family, fixed = SLABS[self.slab]

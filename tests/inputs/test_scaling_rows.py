@@ -191,7 +191,7 @@ def scale_of(X: np.ndarray, **own: Any) -> set[float]:
 
 
 @quiet
-@quiet
+@pytest.mark.filterwarnings("ignore::sparsevae.exceptions.SparsityWarning")
 def test_only_a_variance_that_is_learned_has_a_floor() -> None:
     """Zeros and ones that are rare stay what they are, and so do grey values that are told by zeros and ones."""
     rng = np.random.default_rng(0)
