@@ -29,7 +29,7 @@ from sparsevae.cli.app import app
 from sparsevae.training.step import Run
 
 ROOT = Path(__file__).parents[2]
-LINES = 344
+LINES = 400
 SEED = 0
 FLAWS = {
     "cut": lambda folder: _edit(folder, lambda text: text[:50]),

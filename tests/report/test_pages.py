@@ -277,7 +277,7 @@ def test_items_are_typical_and_cover_the_labels(view: View) -> None:
 @pytest.mark.slow
 def test_an_empty_code_has_a_headline_of_its_own(digits: Any, tmp_path: Path) -> None:
     with pytest.warns(sv.SparsityWarning, match="every code is zero"):
-        est = sv.VSC(4, hidden=(8,), alpha=1e-4, training=QUICK).fit(digits.X[:64])
+        est = sv.VSC(4, hidden=(8,), alpha=1e-4, start="random", training=QUICK).fit(digits.X[:64])
     page = report.report(est, digits.X_test[:60], tmp_path / "empty.html", image_shape=(8, 8)).read_text(
         encoding="utf-8"
     )

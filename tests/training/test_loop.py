@@ -700,7 +700,7 @@ FOLLOWED: list[Any] = [
         for case in (
             (sv.VSC, {"alpha": 1e-4}),
             (sv.VSC, {"kl_z": 10.0}),
-            (sv.HSVAE, {"alpha": 30.0, "beta": 10.0}),
+            (sv.HSVAE, {"alpha": 30.0, "beta": 10.0, "skip": False, "start": "random", "code": "mode"}),
             (sv.HSVAE, {"alpha": 0.5, "beta": 1.5}),
             (sv.BetaVAE, {"beta": 1e4}),
             (sv.VAE, {"n_components": 6}),
