@@ -290,8 +290,9 @@ class SparseCoder(Learned, _Absent, ClassNamePrefixFeaturesOutMixin, Transformer
         the most probable.
 
         `refine` spends more time on each row. For a linear decoder of Gaussian or Laplace values True is a pursuit on
-        its dictionary, `components_`, with coefficients by least squares. Elsewhere it is 20 steps, or the given number
-        on any decoder, of inference on q(z|x), which raise the row's bound or leave its code as it is.
+        its dictionary, `components_`, for as many non-zeros, with coefficients by least squares. Elsewhere, and for
+        slab="log-normal", it is 20 steps, or the given number on any decoder, of inference on q(z|x), which raise the
+        row's bound or leave its code as it is.
         """
         own = self.fitted_
         blocks = own.blocks(own.rows(X), CHECKS if refine else 1)

@@ -173,9 +173,14 @@ class Fitted:
         if not refine:
             return lambda x: self.code(model.encode(x), max_active, kind)
         found = self.dictionary if refine is True else None
-        if found is not None and self.sparse and not model.posterior.discrete:
+        if found is not None and self.sparse and model.posterior.signed and not model.posterior.discrete:
             most = self.est.max_active if max_active is None else max_active
-            return lambda x: pursue_from(found, x, model.encode(x), most)
+
+            def pursued(x: Tensor) -> Tensor:
+                q = model.encode(x)
+                return pursue_from(found, x, q, most, code_of(model, q, kind=kind))
+
+            return pursued
         steps = STEPS if refine is True else int(refine)
         return lambda x: self.code(model.posterior_from(infer(model, x, steps, seed)), max_active, kind)
 
