@@ -72,3 +72,10 @@ def test_what_cannot_start_is_refused(more: dict[str, object]) -> None:
     with pytest.raises(ValueError, match="start='rows' needs gates"):
         prepared("rows", **more)
     prepared(None, **more)  # the default falls back to random weights
+
+
+@pytest.mark.filterwarnings("ignore::sparsevae.exceptions.SparsityWarning")
+def test_rows_that_are_all_equal_can_start() -> None:
+    for start in ("rows", "kmeans", "subspaces", "transpose"):
+        est = sv.VSC(6, start=start, training=sv.Training(steps=2, verbose=0)).fit(np.zeros((40, 4)))
+        assert np.isfinite(est.score_samples(np.zeros((2, 4)))).all()
