@@ -149,6 +149,8 @@ def dialled(est: SparseCoder, made: Build) -> Build:
     n = made.model.n_components
     if not target < n:
         raise ValueError(f"target_active must be below n_components, {n}; got {target!r}.")
+    if est.max_active is not None and not target < est.max_active:
+        raise ValueError(f"target_active must be below max_active={est.max_active}, got {target!r}.")
     if any(isinstance(s, KeepMean) and s.measure == "nonzeros" for s in made.schedules.values()):
         return made  # by a knob of the model's own
     weights = {k: float(getattr(made.objective, k)) for k in made.objective.knobs if k.startswith("kl_")}
