@@ -252,8 +252,7 @@ def train(
         rows = fitted.input.lay_out(X, fitted.device)
         targets = None if Y is None else place(Y, rows.device, resident=True)
         _check_step(est, settings, rows)
-        capped = est.max_active is not None and not fitted.model.posterior.discrete
-        fitted.model.cap = int(est.max_active) if capped else None  # type: ignore[arg-type]
+        fitted.model.cap = None if est.max_active is None else int(est.max_active)
         fitted.n_rows = n_rows or fitted.n_rows
         history, fitted.moments = fit(
             fitted.model.train(),

@@ -129,6 +129,8 @@ def test_a_cap_of_the_constructor_changes_training_of_real_codes(cls: Any) -> No
 def test_training_reports_the_code_that_the_cap_leaves() -> None:
     est = sv.VSC(10, code="gated", max_active=3, training=sv.Training(steps=20, verbose=0)).fit(X)
     assert est.history_[-1]["nonzeros"] == 3 == est.evaluate(X)["nonzeros_mode"]
+    bits = sv.DiscreteVAE(10, alpha=0.6, max_active=2, training=sv.Training(steps=5, verbose=0)).fit(X)
+    assert bits.history_[-1]["nonzeros"] <= 2
 
 
 def test_the_kind_of_code_may_be_set_after_the_fit() -> None:
