@@ -142,7 +142,7 @@ class LatentModel(nn.Module):
     def shown(self, z: Tensor, draw: Draw) -> Tensor:
         """What the decoder sees of draws z, (*members, B, J).
 
-        In training with a `cap` on real values it sees at most that many units of every fourth row, those with the largest terms in
+        In training with a `cap`, real codes: it sees at most that many units of every fourth row, of the largest terms in
         the output: cutting a code then costs less. Scores are of whole draws.
         """
         whole_numbers = self.posterior.discrete
