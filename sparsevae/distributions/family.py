@@ -36,6 +36,7 @@ class Family(nn.Module):
     discrete: ClassVar[bool] = False  # whether values are whole numbers: training then relaxes them or uses scores
     sparse: ClassVar[bool] = False  # whether codes have exact zeros: they are then CSR matrices
 
+    signed: ClassVar[bool] = True  # whether codes may have negative values
     startable: ClassVar[bool] = False  # whether it has `matched`: a linear encoder can begin as matched filters
 
     def width(self, n: int) -> int:

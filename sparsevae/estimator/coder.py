@@ -102,6 +102,10 @@ class SparseCoder(Learned, _Absent, ClassNamePrefixFeaturesOutMixin, Transformer
         self.training_settings().validate()
         if self.text is not None:
             self.text.validate()
+        if self.decoder is not None and self.decoder_hidden is not None:
+            raise ValueError("decoder_hidden is for the library's decoder, and decoder is your own: leave out one.")
+        if self.skip and self.encoder is not None and self.decoder is not None:
+            raise ValueError("skip=True is for networks of the library, and both are your own: leave it out.")
         self.rules()
 
     def rules(self) -> None:
@@ -290,8 +294,9 @@ class SparseCoder(Learned, _Absent, ClassNamePrefixFeaturesOutMixin, Transformer
         the most probable.
 
         `refine` spends more time on each row. For a linear decoder of Gaussian or Laplace values True is a pursuit on
-        its dictionary, `components_`, with coefficients by least squares. Elsewhere it is 20 steps, or the given number
-        on any decoder, of inference on q(z|x), which raise the row's bound or leave its code as it is.
+        its dictionary, `components_`, for as many non-zeros, with coefficients by least squares. Elsewhere, and for
+        slab="log-normal", it is 20 steps, or the given number on any decoder, of inference on q(z|x), which raise the
+        row's bound or leave its code as it is.
         """
         own = self.fitted_
         blocks = own.blocks(own.rows(X), CHECKS if refine else 1)

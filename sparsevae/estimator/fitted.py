@@ -145,6 +145,7 @@ class Fitted:
             raise ValueError(f"code={kind!r} needs a code with gates and slabs; of {name} there is code='mode' alone.")
         if cap is not None and cap < q.event_shape[0] and not self.sparse:
             raise ValueError(f"max_active needs a code with gates; {name} codes are dense. Use VSC.")
+        kind = kind or self.est.value("code")  # it may have been set since the fit
         return code_of(self.model, q, None if cap is None else int(cap), kind, self._gain())
 
     def _gain(self) -> Tensor | None:
@@ -173,9 +174,14 @@ class Fitted:
         if not refine:
             return lambda x: self.code(model.encode(x), max_active, kind)
         found = self.dictionary if refine is True else None
-        if found is not None and self.sparse and not model.posterior.discrete:
+        if found is not None and self.sparse and model.posterior.signed and not model.posterior.discrete:
             most = self.est.max_active if max_active is None else max_active
-            return lambda x: pursue_from(found, x, model.encode(x), most)
+
+            def pursued(x: Tensor) -> Tensor:
+                q = model.encode(x)
+                return pursue_from(found, x, q, most, code_of(model, q, kind=kind or self.est.value("code")))
+
+            return pursued
         steps = STEPS if refine is True else int(refine)
         return lambda x: self.code(model.posterior_from(infer(model, x, steps, seed)), max_active, kind)
 

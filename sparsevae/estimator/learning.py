@@ -149,6 +149,8 @@ def dialled(est: SparseCoder, made: Build) -> Build:
     n = made.model.n_components
     if not target < n:
         raise ValueError(f"target_active must be below n_components, {n}; got {target!r}.")
+    if est.max_active is not None and not target < est.max_active:
+        raise ValueError(f"target_active must be below max_active={est.max_active}, got {target!r}.")
     if any(isinstance(s, KeepMean) and s.measure == "nonzeros" for s in made.schedules.values()):
         return made  # by a knob of the model's own
     weights = {k: float(getattr(made.objective, k)) for k in made.objective.knobs if k.startswith("kl_")}
@@ -250,8 +252,7 @@ def train(
         rows = fitted.input.lay_out(X, fitted.device)
         targets = None if Y is None else place(Y, rows.device, resident=True)
         _check_step(est, settings, rows)
-        capped = est.max_active is not None and not fitted.model.posterior.discrete
-        fitted.model.cap = int(est.max_active) if capped else None  # type: ignore[arg-type]
+        fitted.model.cap = None if est.max_active is None else int(est.max_active)
         fitted.n_rows = n_rows or fitted.n_rows
         history, fitted.moments = fit(
             fitted.model.train(),

@@ -33,6 +33,7 @@ from sparsevae.storage.format_1 import to_format_2
 from sparsevae.storage.record import part_of
 from sparsevae.threads import ordinary
 from sparsevae.training.history import History
+from sparsevae.training.knobs import passing
 from sparsevae.training.settings import Training
 
 if TYPE_CHECKING:
@@ -83,6 +84,7 @@ def stored(est: SparseCoder) -> tuple[dict[str, Tensor], dict[str, Any]]:
             "n_steps": own.n_steps,
             "n_rows": own.n_rows,
             "history": own.history.columns(),
+            "knobs": {name: float(value) for name, value in passing(own.model).items()},
         },
         **({"labels": labels} if labels else {}),
     }
@@ -100,6 +102,10 @@ def _is_count(value: Any) -> bool:
 
 def _is_names(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(name, str) for name in value)
+
+
+def _is_knobs(value: Any) -> bool:
+    return isinstance(value, dict) and all(type(v) is float and 0 <= v < math.inf for v in value.values())
 
 
 def _is_columns(value: Any) -> bool:
@@ -138,6 +144,7 @@ _EXPECTED: dict[str, Check] = {
     "run.fingerprint": ("a string", lambda v: isinstance(v, str)),
     **dict.fromkeys(("run.n_steps", "run.n_rows"), _COUNT),
     "run.history": _COLUMNS,
+    "run.knobs": ("numbers above 0, or 0, by name", _is_knobs),
     **dict.fromkeys(("labels.n_labels_", "labels.cap_", "labels.max_labels_"), _SIZE),
     **dict.fromkeys(("labels.single_", "labels.sparse_"), _FLAG),
     "labels.label_names_": _NAMES,
@@ -301,6 +308,10 @@ def restored(est: E, tensors: Mapping[str, Tensor], meta: Mapping[str, Any], pat
     for part, module in (("model.", own.model), ("scaling.", data.prepare)):
         _fill(module, part_of(tensors, part), path)
     data.check_restored()
+    own_knobs = passing(own.model)
+    for name, value in run.get("knobs", {}).items():  # older models have none
+        if name in own_knobs:
+            own_knobs[name].fill_(value)
     own.gain = tensors.get("gain")  # older models have none
     if own.gain is not None and not (own.gain.shape == (own.n_units,) and bool((own.gain >= 0).all())):
         raise damaged(path, f"gain to be {own.n_units} numbers, 0 or above", reprlib.repr(own.gain.tolist()))

@@ -42,6 +42,8 @@ _LEGAL: dict[str, tuple[Any, ...]] = {
     "image_shape": (None,),
     "encoder": (None,),
     "decoder": (None,),
+    "decoder_hidden": (None,),
+    "skip": (None, False),
     "shared_layers": (0,),  # a GRU shares all of its layers
 }
 

@@ -85,6 +85,8 @@ class LogNormalPosterior(SpikeSlabPosterior):
     log z is at most e^2, so that means are finite.
     """
 
+    signed: ClassVar[bool] = False
+
     def forward(self, raw: Tensor) -> Distribution:
         r, log_variance, logits = raw.chunk(3, -1)
         log_loc = torch.log(softplus(r.clamp_max(_LARGEST)) + _SCALE_FLOOR)

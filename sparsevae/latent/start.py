@@ -66,7 +66,7 @@ def _subspaces(x: Tensor, n: int, share: float, generator: torch.Generator) -> D
     k = max(1, min(round(1 / share), n, len(x) // 4))
     _, labels = clusters(x, k, generator)
     member = torch.nn.functional.one_hot(labels, k).to(x)
-    ridge = 1e-2 * x.square().sum(0).mean() * torch.eye(x.shape[1])
+    ridge = 1e-2 * x.square().sum(0).mean().clamp_min(1e-6) * torch.eye(x.shape[1])
     discriminants = torch.linalg.solve(x.T @ x + ridge, x.T @ (member - member.mean(0))).T  # (k, D)
     atoms, gates = [], []
     for c in range(k):

@@ -83,6 +83,14 @@ class VSC(Gates, ObservedData, FromTexts, SparseCoder):
                 f"patterns={self.patterns!r}."
             )
 
+        if self.alpha == 1 and (self.patterns or self.target_active is not None):
+            raise ValueError(
+                "alpha=1 leaves all units on: patterns and target_active need alpha below 1; got "
+                f"patterns={self.patterns!r} and target_active={self.target_active!r}."
+            )
+        if self.patterns:
+            self.refuse_free_bits()
+
     def defaults_for(self, kind: str, n_rows: int) -> dict[str, Any]:
         found = super().defaults_for(kind, n_rows)
         n = found.setdefault("n_components", min(256, max(12, n_rows // 20)))

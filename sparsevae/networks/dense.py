@@ -37,11 +37,22 @@ def rowwise(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     return F.linear(x, weight, bias)
 
 
+def _rowwise_both(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """x W^T + b, of which a row, and a row of its gradient with respect to x, depend on that row of x only."""
+    n_out, n_in = weight.shape
+    more_in, more_out = max(0, _FEW - n_in), max(0, _FEW - n_out)
+    if not (more_in or more_out):
+        return F.linear(x, weight, bias)
+    return F.linear(F.pad(x, (0, more_in)), F.pad(weight, (0, more_in, 0, more_out)), F.pad(bias, (0, more_out)))[
+        ..., :n_out
+    ]
+
+
 class Linear(Layer):
     """y = x W^T + b with W (*members, D_out, D_in); without members, torch's own linear map.
 
     Without gradients, the output for a row on a CPU depends on that row only: if there are few outputs, more are
-    computed and dropped. (Training does not need this, since its batches are random.)
+    computed and dropped; in eval mode so does its gradient. (Training does not need this: its batches are random.)
     """
 
     def __init__(self, n_in: int, n_out: int, members: tuple[int, ...] = ()) -> None:
@@ -58,6 +69,8 @@ class Linear(Layer):
 
     def forward(self, x: Tensor) -> Tensor:
         if self.weight.dim() == 2:
+            if torch.is_grad_enabled() and not self.training and x.device.type == "cpu":
+                return _rowwise_both(x, self.weight, self.bias)
             return rowwise(x, self.weight, self.bias)
         if self.weight.dim() == 3 and x.dim() == 3:
             return torch.baddbmm(self.bias.unsqueeze(-2), x, self.weight.mT)

@@ -117,14 +117,15 @@ def pursue(found: Dictionary, products: Tensor, counts: Tensor, first: Tensor | 
     return Pursued(chosen.code(found.lengths), chosen.explained)
 
 
-def pursue_from(found: Dictionary, x: Tensor, q: Any, most: int | None) -> Tensor:
-    """Codes (B, J) of rows x, (B, D), with `most` non-zeros; None: as many as the mode of q.
+def pursue_from(found: Dictionary, x: Tensor, q: Any, most: int | None, z: Tensor | None = None) -> Tensor:
+    """Codes (B, J) of rows x, (B, D), with `most` non-zeros; None: as many as the code z of q, by default its mode.
 
     Of two pursuits each row takes the one with the smaller error: one begins with nothing, the other with half of the
     encoder's units, those that contribute most (at most `most` // 2 of them).
     """
-    first = contributions(q, found.lengths.square(), q.mode)
-    own = (first > 0).sum(-1)
+    z = q.mode if z is None else z
+    first = contributions(q, found.lengths.square(), z)
+    own = (z != 0).sum(-1)
     counts = own if most is None else torch.full_like(own, min(most, len(found.lengths)))
     least = torch.sort(first, dim=-1, descending=True).values
     rank = (torch.minimum(own, counts) // 2).unsqueeze(-1)

@@ -22,3 +22,9 @@ def knobs(model: nn.Module, objective: Objective) -> dict[str, list[Tensor]]:
 def lasting(model: nn.Module) -> set[str]:
     """Names of the knobs that are in the state dict of the model, such as the slope of a gate."""
     return {name for m in model.modules() for name in getattr(m, "knobs", ()) if name in m.state_dict()}
+
+
+def passing(model: nn.Module) -> dict[str, Tensor]:
+    """The knobs of the model's modules that are in no state dict, such as the sharpness of a gate."""
+    kept = lasting(model)
+    return {k: getattr(m, k) for m in model.modules() for k in getattr(m, "knobs", ()) if k not in kept}

@@ -377,7 +377,7 @@ class Run:
         with torch.no_grad(), evaluating(self.model):
             q = self._encoded(self.watched)
             used = active(q.mean.var(-2, correction=0), noisy=self.model.posterior.density)
-            counts = used.sum(-1), (code_of(self.model, q) != 0).sum(-1)
+            counts = used.sum(-1), (code_of(self.model, q, self.model.cap) != 0).sum(-1)
             units, nonzeros = torch.stack([c.float().mean() for c in counts]).tolist()
             gates = {"p_on": float(q.p_on.mean())} if self.controllers and hasattr(q, "p_on") else {}
             usage = _usage(self.model, [q], len(self.watched))
@@ -405,7 +405,7 @@ def _usage(model: LatentModel, codes: Iterable[Any], n: int) -> Usage | None:
         if not hasattr(q, "p_on"):
             return None
         gated = gated or bool((q.p_on < 1).any())
-        code = code_of(model, q) != 0
+        code = code_of(model, q, model.cap) != 0
         on = on + code.double().sum(-2).cpu()
         empty = empty + (~code.any(-1)).double().sum(-1).cpu()
     if not gated:

@@ -30,6 +30,8 @@ def test_a_target_that_is_not_reached_is_told() -> None:
         (sv.VSC, {"target_active": 0}, r"target_active must be a number above 0 or None, got 0"),
         (sv.SDLGM, {"cap": 4, "target_active": 4}, r"target_active must be below cap=4, got 4"),
         (sv.DiscreteVAE, {"categories": 5, "target_active": 2}, r"target_active is for independent bits"),
+        (sv.VSC, {"max_active": 3, "target_active": 3}, r"target_active must be below max_active=3, got 3"),
+        (sv.VSC, {"alpha": 1, "target_active": 2}, r"alpha=1 leaves all units on"),
         (sv.VSC, {"target_active": 2, "training": sv.Training(kl_warmup=0.5)}, r"finds the KL weights itself"),
     ],
 )

@@ -231,6 +231,16 @@ def test_a_saved_model_comes_back_as_it_was(cls: Any, settings: Any, data: np.nd
     assert np.isfinite(again.partial_fit(data).score(data))
 
 
+def test_gates_are_as_sharp_as_training_left_them(tmp_path: Path) -> None:
+    """What takes relaxed draws of a loaded model is then the same: a better code, and the relaxed objective."""
+    est = sv.VSC(5, gate="sigmoid", sharpness=(3.0, 90.0), training=sv.Training(steps=40, verbose=0)).fit(X)
+    est.save(tmp_path)
+    again = sv.load(tmp_path)
+    assert float(again.model_.posterior.gate.sharpness) == float(est.model_.posterior.gate.sharpness) > 80
+    assert np.array_equal(again.relaxed_objective(X), est.relaxed_objective(X))
+    assert np.array_equal(dense(again.transform(X, refine=3)), dense(est.transform(X, refine=3)))
+
+
 def test_training_none_and_names_come_back(tmp_path: Path) -> None:
     est = make().fit(pd.DataFrame(X, columns=list("abcdefg")))
     est.training = None

@@ -233,6 +233,8 @@ def test_auto_is_a_gru_for_texts_and_dense_for_numbers() -> None:
         ({"image_shape": (2, 4)}, "for texts image_shape must be None"),
         ({"encoder": nn.Linear(4, 4)}, "for texts encoder must be None"),
         ({"decoder": nn.Linear(4, 4)}, "for texts decoder must be None"),
+        ({"skip": True}, "for texts skip must be None or False, got True"),
+        ({"decoder_hidden": (4,)}, r"for texts decoder_hidden must be None, got \(4,\)"),
         ({"hidden": (8, 8)}, r"for texts hidden must be one size.*got \(8, 8\)"),
         ({"hidden": ()}, "for texts hidden must be one size"),
         ({"training": {"binarise": True}}, r"training\.binarise is for pixels"),

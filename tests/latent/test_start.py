@@ -1,8 +1,11 @@
 """Starts of a dictionary: gates open for their share of the rows, codes of the prior's size, atoms that reconstruct."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 import sparsevae as sv
 from sparsevae.latent.start import ATOMS, STARTS, Directions, filters
@@ -72,3 +75,22 @@ def test_what_cannot_start_is_refused(more: dict[str, object]) -> None:
     with pytest.raises(ValueError, match="start='rows' needs gates"):
         prepared("rows", **more)
     prepared(None, **more)  # the default falls back to random weights
+
+
+@pytest.mark.filterwarnings("ignore::sparsevae.exceptions.SparsityWarning")
+def test_rows_that_are_all_equal_can_start() -> None:
+    for start in ("rows", "kmeans", "subspaces", "transpose"):
+        est = sv.VSC(6, start=start, training=sv.Training(steps=2, verbose=0)).fit(np.zeros((40, 4)))
+        assert np.isfinite(est.score_samples(np.zeros((2, 4)))).all()
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ({"decoder": nn.Identity(), "decoder_hidden": (3,)}, "decoder_hidden is for the library's decoder"),
+        ({"decoder": nn.Identity(), "encoder": nn.Identity(), "skip": True}, "skip=True is for networks of the lib"),
+    ],
+)
+def test_settings_that_own_networks_have_no_use_for_are_refused(more: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        sv.VSC(12, **more).prepare(X)

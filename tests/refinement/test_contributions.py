@@ -124,3 +124,22 @@ def test_a_cap_of_the_constructor_changes_training_of_real_codes(cls: Any) -> No
     weights = [torch.cat([p.detach().flatten() for p in model.parameters()]) for model in models]
     assert torch.equal(weights[0], weights[1])  # a cap of all units is none
     assert not torch.equal(weights[0], weights[2])
+
+
+def test_training_reports_the_code_that_the_cap_leaves() -> None:
+    est = sv.VSC(10, code="gated", max_active=3, training=sv.Training(steps=20, verbose=0)).fit(X)
+    assert est.history_[-1]["nonzeros"] == 3 == est.evaluate(X)["nonzeros_mode"]
+    bits = sv.DiscreteVAE(10, alpha=0.6, max_active=2, training=sv.Training(steps=5, verbose=0)).fit(X)
+    assert bits.history_[-1]["nonzeros"] <= 2
+
+
+def test_the_kind_of_code_may_be_set_after_the_fit() -> None:
+    more = {"decoder_hidden": (), "skip": False, "training": sv.Training(steps=20, verbose=0)}
+    est = sv.VSC(5, likelihood="fixed-gaussian", **more).fit(X)
+    for refine in (False, True, 2):
+        expected = est.transform(X, code="thresholded", refine=refine)
+        est.set_params(code="thresholded")
+        found = est.transform(X, refine=refine)
+        est.set_params(code=None)
+        assert (found != expected).nnz == 0
+        assert (found != est.transform(X, refine=refine)).nnz > 0

@@ -68,6 +68,15 @@ def test_codes_do_not_depend_on_order_or_on_other_rows(name: str) -> None:
     assert np.array_equal(dense(est.transform(rows[5:6], refine=6)), whole[5:6])
 
 
+@pytest.mark.parametrize("units", [3, 16])
+def test_narrow_decoders_refine_a_row_by_itself_too(units: int) -> None:
+    training = sv.Training(steps=60, verbose=0)
+    est = sv.VAE(units, hidden=(24,), decoder_hidden=(5,), skip=True, training=training).fit(X[:, :7])
+    whole, order = est.transform(X[:, :7], refine=True), rng.permutation(len(X))
+    assert np.array_equal(est.transform(X[order, :7], refine=True), whole[order])
+    assert np.array_equal(est.transform(X[13:14, :7], refine=True), whole[13:14])
+
+
 def test_a_cap_holds_for_refined_codes_of_a_deep_decoder() -> None:
     est, rows = fitted("VSC")
     whole, two = (dense(est.transform(rows, refine=True, max_active=k)) for k in (None, 2))

@@ -180,3 +180,25 @@ def test_components_that_do_not_exist_are_an_attribute_error_with_advice(changes
         est.components_  # noqa: B018
     assert not hasattr(sv.VSC(8), "components_")
     assert math.isfinite(est.transform(planted(4, 6), refine=2).sum())
+
+
+LINEAR: dict[str, Any] = {"decoder_hidden": (), "skip": False, "likelihood": "fixed-gaussian"}
+
+
+@pytest.mark.parametrize("kind", [None, "mode", "thresholded"])
+def test_a_refined_code_has_as_many_non_zeros_as_the_kind_of_code_that_is_asked_for(kind: str | None) -> None:
+    """A unit of a product of length 0 aside: HSVAE's own kind has more non-zeros than its mode."""
+    X = planted(200, 6)
+    est = sv.HSVAE(16, training=sv.Training(steps=60, verbose=0), code="thresholded", **LINEAR).fit(X)
+    plain, fine = (est.transform(X, code=kind, refine=r) for r in (False, True))
+    assert np.array_equal(fine.getnnz(1), plain.getnnz(1))
+    assert plain.nnz
+
+
+def test_refined_codes_of_log_normal_slabs_have_no_negative_values() -> None:
+    X = planted(200, 7)
+    est = sv.VSC(16, alpha=0.5, slab="log-normal", training=sv.Training(steps=60, verbose=0), **LINEAR).fit(X)
+    for most in (None, 3):
+        found = est.transform(X, max_active=most, refine=True)
+        assert found.nnz
+        assert (found.data > 0).all()
