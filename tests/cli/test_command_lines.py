@@ -1,6 +1,6 @@
 """Claim: whatever is wrong with a command line is told in one line, before any training, and nothing is written.
 
-344 lines: those written by hand say what they expect to be told; the others give each flag of each command, as the
+400 lines: those written by hand say what they expect to be told; the others give each flag of each command, as the
 command line itself lists them, no value or a wrong one.
 """
 
