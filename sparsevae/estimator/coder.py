@@ -104,8 +104,6 @@ class SparseCoder(Learned, _Absent, ClassNamePrefixFeaturesOutMixin, Transformer
             self.text.validate()
         if self.decoder is not None and self.decoder_hidden is not None:
             raise ValueError("decoder_hidden is for the library's decoder, and decoder is your own: leave out one.")
-        if self.skip and self.encoder is not None and self.decoder is not None:
-            raise ValueError("skip=True is for networks of the library, and both are your own: leave it out.")
         self.rules()
 
     def rules(self) -> None:

@@ -142,8 +142,8 @@ class LatentModel(nn.Module):
     def shown(self, z: Tensor, draw: Draw) -> Tensor:
         """What the decoder sees of draws z, (*members, B, J).
 
-        In training with a `cap`, real codes: it sees at most that many units of every fourth row, of the largest terms in
-        the output: cutting a code then costs less. Scores are of whole draws.
+        In training with a `cap` a code of real values is cut to that many units in every fourth row, those with the
+        largest terms in the output: cutting a code then costs less. Scores are of whole draws.
         """
         whole_numbers = self.posterior.discrete
         if self.cap is None or self.cap >= z.shape[-1] or whole_numbers or draw.hard or not self.training:

@@ -135,6 +135,7 @@ def fit(
             _loop(run, acceleration, good, held_out, folder, history, progress, stop, watch, scaled=scaled)
         finally:
             history.steps = run.step
+            run.set_knobs(run.step, but=run.lasting)  # as for a finished run that is resumed
         usage = None if stop or not history else run.usage()
     if stop:
         where = f" Saved in {folder.path}; continue with resume=True (--resume)." if folder else ""

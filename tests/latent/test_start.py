@@ -88,7 +88,6 @@ def test_rows_that_are_all_equal_can_start() -> None:
     ("more", "message"),
     [
         ({"decoder": nn.Identity(), "decoder_hidden": (3,)}, "decoder_hidden is for the library's decoder"),
-        ({"decoder": nn.Identity(), "encoder": nn.Identity(), "skip": True}, "skip=True is for networks of the lib"),
     ],
 )
 def test_settings_that_own_networks_have_no_use_for_are_refused(more: dict[str, Any], message: str) -> None:
