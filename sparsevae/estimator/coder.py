@@ -368,8 +368,7 @@ class SparseCoder(Learned, _Absent, ClassNamePrefixFeaturesOutMixin, Transformer
         """Per item, nats: the ELBO with hard draws and unit weights, a true lower bound on log p(x) in the mean.
 
         Gaussian scores are densities in X's own units. Where there is no bound on log p(x), `score_meaning` names the
-        score: of grey values by Bernoulli, of scale="unit-norm" and VAE(noise=False). The noise of a row depends on
-        (seed, row) alone.
+        score: of grey values, scale="unit-norm", VAE(noise=False). The noise depends on (seed, row) alone.
         """
         found: Array = bounds_of(self, self.fitted_.rows(X), n_samples).elbo.numpy()
         return found
@@ -383,9 +382,8 @@ class SparseCoder(Learned, _Absent, ClassNamePrefixFeaturesOutMixin, Transformer
     def importance_bound(self, X: Any, *, n_samples: int = 1000) -> ImportanceBound:
         """The importance-weighted bound on log p(x) of every item; refused where scores are no bounds.
 
-        In expectation it lies below log p(x) and rises towards it with `n_samples`. Where weights have heavy tails
-        (`pareto_k` above .7, less than half of the samples effective) it may be nats away from log p(x) whatever its
-        standard error; there is a warning if that is so for more than one row in twenty.
+        In expectation it lies below log p(x) and rises towards it with `n_samples`. Heavy tails of weights (`pareto_k`
+        above .7, less than half of the samples effective) are warned of in more than one row of twenty.
         """
         return importance_of(self, self.fitted_.rows(X), n_samples)
 
@@ -398,10 +396,9 @@ class SparseCoder(Learned, _Absent, ClassNamePrefixFeaturesOutMixin, Transformer
         PseudoVSC (the choice of a pseudo-input), SDLGM(kl="paper") (features that are off) and VAE(noise=False) (a
         penalty that is no KL). `score_standard_error` is that of the mean over rows; NaN for one row.
 
-        Counts per row: `mode` (non-zeros of the code), `drawn` (of a hard draw) and `expected` (sum of p_on). If an
-        off unit is not exactly zero, HSVAE(spike_scale=...), `drawn` counts the gates that are on. A unit is active
-        if the variance over rows of the mean of q(z|x) exceeds .01. `used`, `always_on` and `dead` units, the share
-        of `empty` codes and `usage_entropy` are those of the code that `transform` returns (`metrics.code_usage`).
+        Counts per row: `mode` (non-zeros of the code), `drawn` (of a hard draw; gates that are on if spike_scale is
+        above 0) and `expected` (sum of p_on). A unit is active if the variance over rows of the mean of q(z|x) exceeds
+        .01. `used`, `always_on`, `dead`, `empty` and `usage_entropy`: `metrics.code_usage` of the code.
         `mse` is per value in X's own units (of normalised rows for scale="unit-norm"), `mean_mse` that of the mean row
         in place of each, and `r2` = 1 - mse / mean_mse (none if all rows are equal).
 
