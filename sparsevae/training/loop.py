@@ -127,6 +127,7 @@ def fit(
                 if run.best and _shapes(run.best) != _shapes(run.model.state_dict()):
                     raise ValueError("the best weights of another model")
             history.extend(found[2])
+        began = run.step
         good = found[1] if found else run.state()
         try:
             acceleration = Acceleration(run, progress.note)
@@ -135,7 +136,8 @@ def fit(
             _loop(run, acceleration, good, held_out, folder, history, progress, stop, watch, scaled=scaled)
         finally:
             history.steps = run.step
-            run.set_knobs(run.step, but=run.lasting)  # as for a finished run that is resumed
+            if run.step == began:  # a finished run that is resumed: as its last step left them
+                run.set_knobs(max(0, run.step - 1), but=run.lasting)
         usage = None if stop or not history else run.usage()
     if stop:
         where = f" Saved in {folder.path}; continue with resume=True (--resume)." if folder else ""
